@@ -56,6 +56,8 @@ COLLECTIVES = (
     "reduce_scatter_tensor",
     "scatter",
 )
+ENOUGH_MARKS = 2 * LONG_STEP_MARKS
+"""They are summed up where a model has returned, if no optimizer does that."""
 READS = ("item", "tolist", "__float__", "__int__", "__bool__")
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -83,7 +85,8 @@ class _Watching:
         self.now: Any = None
         self.stamp: Any = None
         self.phase: Any = None
-        """They append to the marks of the run (`phases`); what is called at every step does so itself."""
+        """They append to the marks of the run (`phases`). What is called at every step does so itself, with local names
+        for them: to call what is in a slot at once takes CPython twice as long."""
 
     def begin(self, run: Observation) -> None:
         """Look for this run, on the calling thread."""
@@ -128,17 +131,18 @@ def _begin_root(module: Any) -> int | None:
         watch.left_behind()
     before = watch.base
     try:
-        root = run.roots.get(id(module))
-        if root is None or not run.settled:
-            run.called(module)
-        else:
+        root = run.known.get(id(module))
+        if root is not None:
             root.calls += 1
+        else:
+            run.called(module)
             if run.batch_wanted:
-                run.called_with(root, sys._getframe(1))
+                run.called_with(run.roots[id(module)], sys._getframe(1))
         watch.inside = True
         watch.base = phase = FORWARD if is_grad_enabled() else EVALUATION
-        watch.stamp(watch.now())
-        watch.phase(phase)
+        now, stamp, begins = watch.now, watch.stamp, watch.phase
+        stamp(now())
+        begins(phase)
     except Exception as error:
         run.problem(error)
         watch.inside, watch.base = False, before
@@ -151,9 +155,10 @@ def _end_root(before: int) -> None:
     watch.inside = False
     run = watch.run
     if run is not None:
-        watch.stamp(watch.now())
-        watch.phase(before)
-        if not run.settled or len(run.fold.phases) > 2 * LONG_STEP_MARKS:
+        now, stamp, begins = watch.now, watch.stamp, watch.phase
+        stamp(now())
+        begins(before)
+        if not run.settled or len(run.fold.phases) > ENOUGH_MARKS:
             run.returned()
 
 
@@ -193,25 +198,28 @@ def _under_identity_of(original: Any, replacement: Any) -> Any:
 
 def _timed(owner: Any, name: str, phase: int) -> None:
     """Put a function in place that marks a phase around the original."""
-    original = getattr(owner, name)
+    original, backward = getattr(owner, name), phase == BACKWARD
 
     @functools.wraps(original)
     def timed(*args: Any, **kwargs: Any) -> Any:
-        if watch.inside or get_ident() != watch.thread:
+        run = watch.run
+        if watch.inside or run is None or get_ident() != watch.thread:
             try:
                 return original(*args, **kwargs)
             except BaseException as error:
                 _without_us(error)
                 raise
-        if phase == INPUT and watch.optimizers:
+        if backward:
+            if run.asked:
+                run.answer("backward")
+        elif watch.optimizers and phase == INPUT:
             watch.left_behind()
-        elif phase == BACKWARD and watch.run is not None and watch.run.asked:
-            watch.run.answer("backward")
         before, silent = watch.base, watch.silent
         watch.inside = watch.silent = True
         watch.base = phase
-        watch.stamp(watch.now())
-        watch.phase(phase)
+        now, stamp, begins = watch.now, watch.stamp, watch.phase
+        stamp(now())
+        begins(phase)
         try:
             return original(*args, **kwargs)
         except BaseException as error:
@@ -219,11 +227,12 @@ def _timed(owner: Any, name: str, phase: int) -> None:
             raise
         finally:
             if watch.run is not None:
-                if phase == BACKWARD and not watch.run.settled:
-                    watch.run.backward_ended()
+                if backward and not run.settled:
+                    run.backward_ended()
                 watch.inside, watch.silent, watch.base = False, silent, before
-                watch.stamp(watch.now())
-                watch.phase(before)
+                now, stamp, begins = watch.now, watch.stamp, watch.phase
+                stamp(now())
+                begins(before)
 
     setattr(owner, name, timed)
 
@@ -281,7 +290,8 @@ def _copied(owner: Any, name: str) -> None:
                 _without_us(error)
                 raise
         watch.silent = True
-        begun = watch.now()
+        now = watch.now
+        begun = now()
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
@@ -328,21 +338,23 @@ def _read(name: str) -> None:
     converted = name in ("__float__", "__int__")
 
     @functools.wraps(original)
-    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def read(self: Any) -> Any:
         if converted and not _warned and _asked(self, "requires_grad") and is_grad_enabled():
             return _warned_once(original, self)
-        if watch.silent or get_ident() != watch.thread or _asked(self, "is_cpu"):
-            if not watch.silent:
-                watch.host_reads += 1  # on the CPU nothing is waited for: a count is enough, and costs next to nothing
+        waits = not watch.silent and get_ident() == watch.thread
+        if waits and _asked(self, "is_cpu"):
+            watch.host_reads += 1  # nothing is waited for: a count is enough, and costs next to nothing
+            waits = False
+        if not waits:
             try:
-                return original(self, *args, **kwargs)
+                return original(self)
             except BaseException as error:
                 _without_us(error)
                 raise
         watch.silent = True
         begun = watch.now()
         try:
-            return original(self, *args, **kwargs)
+            return original(self)
         except BaseException as error:
             _without_us(error)
             raise
@@ -451,8 +463,9 @@ def before_optimizer(optimizer: Any, args: Any = (), kwargs: Any = None) -> None
         run.optimizing(number)
         watch.optimizers.append((number, watch.base, watch.silent))
         watch.base, watch.silent = OPTIMIZER, True
-        watch.stamp(watch.now())
-        watch.phase(OPTIMIZER)
+        now, stamp, begins = watch.now, watch.stamp, watch.phase
+        stamp(now())
+        begins(OPTIMIZER)
     except Exception as error:
         run.problem(error)
 
@@ -464,11 +477,15 @@ def after_optimizer(optimizer: Any, args: Any = (), kwargs: Any = None) -> None:
         return
     try:
         number, watch.base, watch.silent = watch.optimizers.pop()
-        fold, stamp = run.fold, watch.now()
+        now, stamp, begins = watch.now, watch.stamp, watch.phase
+        fold, ended = run.fold, now()
         fold.split = len(fold.phases)
-        watch.stamp(stamp)
-        watch.phase(watch.base)
-        run.optimized(optimizer, number, stamp if type(stamp) is int else stamp[0])
+        stamp(ended)
+        begins(watch.base)
+        if type(ended) is tuple:
+            ended = ended[0]
+        if run.asked or ended >= run.memory.due_ns or number not in run.stepped_with:
+            run.optimized(optimizer, number)
     except Exception as error:
         run.problem(error)
 

@@ -270,13 +270,14 @@ class Looker:
         from devexplorer.core.planner.observed import observed_answer
 
         observation = self._observation
-        observation.batch, observation.batch_wanted = 0, True
+        observation.batch = 0
+        observation.want_batch(True)
         try:
             step = self._at_backward(lambda: observed_step(observation))
             if not step.batch:
                 step = self._at_backward(lambda: observed_step(observation))
         finally:
-            observation.batch_wanted = False
+            observation.want_batch(False)
         if observation.optimizers():
             self._of_script("look", observation.memory.look, "step has ended", BACKWARD_S)
         peaks = {use.device: use.peak_allocated_bytes for use in observation.memory.devices()}

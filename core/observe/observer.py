@@ -53,6 +53,10 @@ LONGEST_LIST = 10_000
 PROBLEMS = 20
 EARLY_ROUNDS = (1, 10, 100)
 """Models are weighed at these steps."""
+WEIGHED_ROUNDS = 1_000
+"""And then once so many are over and memory is looked at."""
+EARLY_FOLDS = (6, 12, 24, 48)
+"""After these steps marks are summed up, however few they are."""
 NO_MODELS = ("torch.nn.modules.loss", "torch.ao.quantization.")
 """Modules of torch that scripts call beside their models: losses, observers of quantisation."""
 
@@ -110,10 +114,15 @@ class Observation:
         self.forward_stack: list[tuple[Any, int]] = []
         self.optimizer_stack: list[tuple[Any, int]] = []
         self.rounds = 0
+        self._weighed = 0
+        """At which of the rounds models were weighed last."""
         self.roots: dict[int, _Root] = {}
         """Models that the script calls itself, by identity."""
+        self.known: dict[int, _Root] = {}
+        """`roots`, while their calls need only be counted: it is `settled`, and nobody wants to know the batch."""
         self._gone: dict[tuple[str, str], _Root] = {}
-        self._optimizers: dict[int, Any] = {}
+        self.stepped_with: dict[int, Any] = {}
+        """Optimizers by identity."""
         self._stepped: set[int] = set()
         self.allows_changes = False
         """Windows may move its models."""
@@ -162,7 +171,8 @@ class Observation:
         """The script says itself where a step ends; it does from now on."""
         try:
             if not self._by_hand:
-                self._by_hand = self.settled = self.trains = True
+                self._by_hand = True
+                self._settle()
                 self.fold.split = 0
                 self.fold.forget()
                 self.rounds = 0
@@ -174,6 +184,15 @@ class Observation:
             self.answer("look", "change")
         except Exception as error:
             self.problem(error)
+
+    def _settle(self) -> None:
+        self.settled = self.trains = True
+        self.want_batch(self.batch_wanted)
+
+    def want_batch(self, wanted: bool) -> None:
+        """Somebody wants to know how large the batches are, or nobody does any more. Any thread."""
+        self.batch_wanted = wanted
+        self.known = self.roots if self.settled and not wanted else {}
 
     # What the hooks call: at every call of a model and every step, so what is usual comes first.
 
@@ -218,31 +237,41 @@ class Observation:
 
     def optimizing(self, number: int) -> None:
         """An optimizer begins."""
+        if not self._trained:
+            self._training_begins()
+        stepped = self._stepped
+        if number not in stepped or self._by_hand:
+            stepped.add(number)
+            return
+        fold = self.fold
+        if fold.split:  # as `fold.cut` and `_round`, whose calls would cost more than what they do
+            fold.cuts.append(fold.split)
+            fold.split = 0
+        if len(stepped) > 1:
+            stepped.clear()
+            stepped.add(number)
+        self.rounds += 1
+        if self.fold_soon or self.rounds <= EARLY_FOLDS[-1] or len(fold.phases) > fold.enough:
+            self._round_ended()
+
+    def _training_begins(self) -> None:
         if not self.settled:
             self._stepped.clear()
             self.fold.split = 0
             self.fold.forget()
             self.rounds = self.memory.due_ns = 0
-        self._trained = self.settled = self.trains = True
-        stepped = self._stepped
-        if number in stepped and not self._by_hand:
-            self.fold.cut()
-            if len(stepped) > 1:
-                stepped.clear()
-                stepped.add(number)
-            self._round()
-        else:
-            stepped.add(number)
+        self._trained = True
+        self._settle()
 
-    def optimized(self, optimizer: Any, number: int, stamp: int) -> None:
-        """An optimizer is done, at this time on the processor's clock."""
-        if number not in self._optimizers:
-            self._optimizers[number] = weakref.ref(optimizer, lambda _: self._optimizers.pop(number, None))
+    def optimized(self, optimizer: Any, number: int) -> None:
+        """An optimizer is done, and that was its first time, memory is due, or something is asked."""
+        if number not in self.stepped_with:
+            self.stepped_with[number] = weakref.ref(optimizer, lambda _: self.stepped_with.pop(number, None))
             self.optimizer_stack = self.optimizer_stack or stack_of(sys._getframe(1))
             self.weigh()
-        elif self.rounds in EARLY_ROUNDS or (self.rounds and self.rounds % 1000 == 0):
+        elif self.rounds in EARLY_ROUNDS or self.rounds >= self._weighed + WEIGHED_ROUNDS:
             self.weigh()
-        if stamp >= self.memory.due_ns:
+        if perf_counter_ns() >= self.memory.due_ns:
             self.memory.step_ended(self.rounds)
         if self.asked and not hooks.watch.optimizers:
             self.answer("look")
@@ -283,14 +312,17 @@ class Observation:
                 self.memory.step_ended(self.rounds)
             if self.rounds in EARLY_ROUNDS:
                 self.weigh()
-        early = self.rounds <= 48 and self.rounds in (6, 12, 24, 48)
-        if early or self.fold_soon or len(self.fold.phases) > self.fold.clock.fold_marks:
+        self._round_ended()
+
+    def _round_ended(self) -> None:
+        fold = self.fold
+        if self.rounds in EARLY_FOLDS or self.fold_soon or len(fold.phases) > fold.enough:
             now = perf_counter_ns()
             # It may have been stopped just now, and nobody has said so yet: then a little later.
             self.fold_soon = self.stops_seen_ns > 0 and now - self.stops_seen_ns > UNSEEN_NS
-            if self.fold_soon and len(self.fold.phases) < 2 * LONG_STEP_MARKS:
+            if self.fold_soon and len(fold.phases) < 2 * LONG_STEP_MARKS:
                 return
-            self.fold.fold()
+            fold.fold()
             if self.places is None and self.settings.places:
                 self._look_at_rest()
 
@@ -354,12 +386,12 @@ class Observation:
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Those that have stepped and are there."""
-        found = [ref() for ref in list(self._optimizers.values())]
+        found = [ref() for ref in list(self.stepped_with.values())]
         return [optimizer for optimizer in found if optimizer is not None]
 
     def weigh(self) -> None:
         """Where parameters, gradients and optimizer state are, while they are there."""
-        optimizers = self.optimizers()
+        optimizers, self._weighed = self.optimizers(), self.rounds
         for root in list(self.roots.values()):
             model = root.ref()
             if model is None:

@@ -97,6 +97,8 @@ class StepFold:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or HostClock()
+        self.enough = self.clock.fold_marks
+        """From so many marks on they are summed up."""
         self.stamps: list[Any] = [self.clock.now()]
         self.phases = bytearray((REST,))
         """Those that begin at the stamps."""
@@ -121,7 +123,7 @@ class StepFold:
 
     def begin(self, clock: Clock) -> None:
         """From now on, by this clock; what was not summed up is left out."""
-        self.clock = clock
+        self.clock, self.enough = clock, clock.fold_marks
         self.stamps[:] = [clock.now()]
         self.phases[:] = (REST,)
         self.notes.clear()

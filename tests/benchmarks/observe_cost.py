@@ -1,22 +1,32 @@
 """What observing adds to a step, with the hooks switched within one process: fresh processes differ by far more.
 
     python tests/benchmarks/observe_cost.py [--rounds 60] [--seconds 120]
+    python tests/benchmarks/observe_cost.py --instructions        # with valgrind, on a busy machine, too
 
 A short step (a small MLP on one thread, with a DataLoader and `.item()`) and a long one alternate between torch as it
 is, hooks that are in place while nothing is observed, a run that is observed, and one at which somebody looks, in
 another process that reads what comes. The long one waits 50 ms in its forward: of computing so long the noise alone is
 more than what is looked for. Prints the median time of a step, and what is added: CPU time of the thread that is
 observed, and where somebody looks, which takes a thread of its own, the time that passes. The limits are 20 µs for a
-short step, 0.2 % for a long one, and 1 % where somebody looks at it."""
+short step, 0.2 % for a long one, and 1 % where somebody looks at it.
+
+Time depends on the machine: hooks are code that torch's own drives out of the caches, and on a machine with slow ones
+they take three times what they do in a loop. `--instructions` counts what the processor executes in a short step with
+callgrind, in a process for each way; marks are summed up in it, and the look at memory once a second is left out."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import socket
 import statistics
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,6 +42,8 @@ from devexplorer.core.observe.observer import Observation
 from devexplorer.core.observe.records import ObserveSettings
 
 SHORT_LIMIT_S, LONG_LIMIT, LOOK_LIMIT, LONG_S = 20e-6, 0.002, 0.01, 0.05
+WARM_STEPS, COUNTED_STEPS = 100, 800
+"""Marks are summed up once in the second."""
 SETTLED_S = 0.5
 """After so long a look is in its usual course."""
 PLACES = (
@@ -46,6 +58,7 @@ PLACES = (
 )
 """What is replaced, collectives apart."""
 LOOKED_AT = "somebody looks"
+WAYS = BARE, IDLE, OBSERVED = "torch as it is", "hooks, idle", "observed"
 
 
 class Switch:
@@ -90,8 +103,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--instructions", action="store_true")
+    parser.add_argument("--counted", choices=WAYS, help="what valgrind is to count")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.instructions:
+        _compare_instructions()
+        return
+    if given.counted:
+        _run_counted(given.counted)
+        return
     switch = Switch()
     for name, waits, steps in (("short step", 0.0, 200), ("long step", LONG_S, 10)):
         _measured(name, switch, _block(waits, steps), steps, waits, given)
@@ -135,13 +156,13 @@ def _block(waits: float, steps: int) -> Callable[[], None]:
 
 def _measured(name: str, switch: Switch, block: Callable[[], None], steps: int, waits: float, given: Any) -> None:
     ways = {
-        "torch as it is": (lambda: switch.put(False, False), block),
-        "hooks, idle": (lambda: switch.put(True, False), block),
-        "observed": (lambda: switch.put(True, True), block),
+        BARE: (lambda: switch.put(False, False), block),
+        IDLE: (lambda: switch.put(True, False), block),
+        OBSERVED: (lambda: switch.put(True, True), block),
         LOOKED_AT: (lambda: switch.put(True, True, True), block),
     }
     times = take_turns(ways, given.rounds, given.seconds)
-    cpu, wall = times["torch as it is"].cpu, times["torch as it is"].wall
+    cpu, wall = times[BARE].cpu, times[BARE].wall
     cpu_ms, wall_ms = (1e3 * statistics.median(each) / steps for each in (cpu, wall))
     print(f"{name}: {cpu_ms:.3f} ms of CPU time, {wall_ms:.3f} ms")
     for way, found in times.items():
@@ -155,6 +176,41 @@ def _measured(name: str, switch: Switch, block: Callable[[], None], steps: int, 
         f"  limits          {1e6 * SHORT_LIMIT_S:+8.1f} µs for a short step, {100 * LONG_LIMIT:+.2f} % for a long, "
         f"{100 * LOOK_LIMIT:+.2f} % where somebody looks at it"
     )
+
+
+def _compare_instructions() -> None:
+    """Each way in a process of its own: switching hooks takes away what Python has learnt about a class."""
+    counted: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for way in WAYS:
+            valgrind = ["valgrind", "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={folder}/out"]
+            subprocess.run(
+                [*valgrind, sys.executable, "-W", "ignore", __file__, "--counted", way],
+                check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": "0"},
+            )  # fmt: skip
+            total = re.search(r"^totals: (\d+)", Path(folder, "out.1").read_text(), re.MULTILINE)
+            assert total is not None
+            counted[way] = int(total[1]) / COUNTED_STEPS
+    for way, instructions in counted.items():
+        added = instructions - counted[BARE]
+        print(
+            f"  {way:16}{instructions:12,.0f} instructions a step{added:+10,.0f}, {100 * added / counted[BARE]:+.2f} %"
+        )
+
+
+def _run_counted(way: str) -> None:
+    """A process that callgrind looks at."""
+    run = Observation(ObserveSettings(places=False))
+    if way != BARE:
+        hooks.install()
+    if way == OBSERVED:
+        hooks.watch.begin(run)
+    _block(0.0, WARM_STEPS)()
+    run.memory.due_ns = sys.maxsize
+    block = _block(0.0, COUNTED_STEPS)
+    torch._C._valgrind_toggle()
+    block()
+    torch._C._valgrind_toggle_and_dump_stats()
 
 
 if __name__ == "__main__":

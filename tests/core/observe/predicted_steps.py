@@ -45,7 +45,8 @@ def step_of(make: Callable[[], nn.Module], inputs: torch.Tensor, optimizer: Any,
     steps = optimizer(model.parameters(), **options)
     loss = nn.CrossEntropyLoss()
     found: list[ObservedStep] = []
-    observation.batch, observation.batch_wanted = 0, True
+    observation.batch = 0
+    observation.want_batch(True)
     inputs = inputs.cuda()
     for number in range(3):
         steps.zero_grad()
