@@ -290,8 +290,7 @@ def _copied(owner: Any, name: str) -> None:
                 _without_us(error)
                 raise
         watch.silent = True
-        now = watch.now
-        begun = now()
+        begun = watch.now()
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
@@ -334,7 +333,6 @@ def _read(name: str) -> None:
     """`.item()` and its kind: the host asks for a value, and waits until it is there."""
     original = getattr(Tensor, name)
     what = {"__float__": "float()", "__int__": "int()", "__bool__": "bool()"}.get(name, f".{name}()")
-
     converted = name in ("__float__", "__int__")
 
     @functools.wraps(original)
@@ -343,8 +341,7 @@ def _read(name: str) -> None:
             return _warned_once(original, self)
         waits = not watch.silent and get_ident() == watch.thread
         if waits and _asked(self, "is_cpu"):
-            watch.host_reads += 1  # nothing is waited for: a count is enough, and costs next to nothing
-            waits = False
+            watch.host_reads, waits = watch.host_reads + 1, False  # a count is enough, and costs next to nothing
         if not waits:
             try:
                 return original(self)

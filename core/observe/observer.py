@@ -16,13 +16,13 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any, Literal, NamedTuple
 
-import msgspec
 import numpy as np
 import torch
 from torch import nn
 
 from devexplorer.core.base.errors import first_line
 from devexplorer.core.observe import hooks
+from devexplorer.core.observe.called import CalledModel, largest_first, observed_models, parameter_places
 from devexplorer.core.observe.clocks import EventClock, HostClock, SimulatedClocks
 from devexplorer.core.observe.memory import MemoryWatch, virtual_machine
 from devexplorer.core.observe.phases import (
@@ -37,15 +37,13 @@ from devexplorer.core.observe.phases import (
 from devexplorer.core.observe.places import RestPlaces, Stack, is_own, stack_of, whole_of
 from devexplorer.core.observe.records import (
     PARTS,
-    ObservedModel,
     ObserveSettings,
-    ParameterPlace,
     PhaseTime,
     RunReport,
     RunVerdict,
 )
 from devexplorer.core.observe.verdict import REST_SHARE, RunEvidence, judge
-from devexplorer.core.observe.weights import ModelWeight, weighed
+from devexplorer.core.observe.weights import weighed
 
 UNSEEN_NS = 800_000_000
 """Stops are looked for more often than that, unless the process is stopped."""
@@ -83,23 +81,6 @@ class RunProgress(NamedTuple):
     verdict: RunVerdict
 
 
-class _Root:
-    """A model that the script calls itself."""
-
-    __slots__ = ("bare", "beside", "calls", "inner", "name", "place", "ref", "weight")
-
-    def __init__(self, ref: Any, name: str, place: str) -> None:
-        self.ref, self.name, self.place = ref, name, place
-        self.bare = False
-        """It had no parameters when it was called first."""
-        self.inner = False
-        """It was a part of another when it was called first."""
-        self.beside = False
-        """It is one of `NO_MODELS`."""
-        self.calls = 0
-        self.weight: ModelWeight | None = None
-
-
 class Observation:
     """A run that is looked at."""
 
@@ -116,11 +97,11 @@ class Observation:
         self.rounds = 0
         self._weighed = 0
         """At which of the rounds models were weighed last."""
-        self.roots: dict[int, _Root] = {}
+        self.roots: dict[int, CalledModel] = {}
         """Models that the script calls itself, by identity."""
-        self.known: dict[int, _Root] = {}
+        self.known: dict[int, CalledModel] = {}
         """`roots`, while their calls need only be counted: it is `settled`, and nobody wants to know the batch."""
-        self._gone: dict[tuple[str, str], _Root] = {}
+        self._gone: dict[tuple[str, str], CalledModel] = {}
         self.stepped_with: dict[int, Any] = {}
         """Optimizers by identity."""
         self._stepped: set[int] = set()
@@ -211,7 +192,7 @@ class Observation:
             self._round()
         self._stepped.add(key)
 
-    def called_with(self, root: _Root, frame: Any) -> None:
+    def called_with(self, root: CalledModel, frame: Any) -> None:
         """A model is called in this frame, and `batch_wanted`."""
         from devexplorer.core.observe.moment import batch_of  # when somebody asks
 
@@ -333,14 +314,14 @@ class Observation:
             self.places = RestPlaces(self)
             self.places.start()
 
-    def _new_root(self, key: int, module: Any) -> _Root:
+    def _new_root(self, key: int, module: Any) -> CalledModel:
         frame = sys._getframe(1)
         stack = stack_of(frame)
         if torch.is_grad_enabled():  # a check before the training, say, is not where a step calls it
             self.forward_stack = self.forward_stack or stack
         place = line_text(*_calling_line(frame, stack))
         kind = type(module)
-        root = _Root(None, kind.__name__, place)
+        root = CalledModel(None, kind.__name__, place)
         root.bare = hooks.first_parameter(module) is None
         root.beside = kind.__module__.startswith(NO_MODELS)
         root.ref = weakref.ref(module, lambda _: self._forget_root(key))
@@ -400,7 +381,7 @@ class Observation:
             self._ask_about_ranks(model)
         self.memory.look()
 
-    def _weigh_root(self, root: _Root, model: Any, optimizers: list[torch.optim.Optimizer]) -> None:
+    def _weigh_root(self, root: CalledModel, model: Any, optimizers: list[torch.optim.Optimizer]) -> None:
         if get_ident() != self._thread:  # see `When`
             return
         try:
@@ -474,7 +455,7 @@ class Observation:
                 )
             )
         evidence = self._evidence(times, rows)
-        evidence.models = self._models()
+        evidence.models = observed_models(largest_first(self.roots, self._gone), self.roots)
         return self._made(seconds, tuple(phases), evidence, _medians(rows.sum(1)))
 
     def _evidence(self, times: StepTimes, rows: Any) -> RunEvidence:
@@ -511,7 +492,7 @@ class Observation:
             training=self._trained,
             clock=self.fold.clock.name,
             models=evidence.models,
-            parameters=self._parameter_places(),
+            parameters=parameter_places(largest_first(self.roots, self._gone)),
             phases=phases,
             step_median_seconds=evidence.step_seconds,
             step_parts=step_parts,
@@ -538,56 +519,6 @@ class Observation:
                 found.append(model)
         parts = {id(part) for model in found for part in nn.Module.modules(model) if part is not model}
         return [model for model in found if id(model) not in parts]
-
-    def _weighed_roots(self) -> list[_Root]:
-        """Those that are no parts of others (of one whose `forward` was called directly, say), the largest first."""
-        roots = [*self.roots.values(), *self._gone.values()]
-        parts: set[int] = set()
-        for root in roots:
-            if root.weight is not None:
-                parts |= root.weight.modules
-        kept = [root for key, root in self.roots.items() if key not in parts]
-        kept += self._gone.values()
-        return sorted(kept, key=lambda root: -(root.weight.parameters if root.weight else 0))
-
-    def _models(self) -> tuple[ObservedModel, ...]:
-        merged: dict[tuple[str, str], ObservedModel] = {}
-        roots = [root for root in self._weighed_roots() if not root.beside]
-        if any(root.weight is not None and root.weight.parameters for root in roots):
-            roots = [root for root in roots if _is_model(root)]
-        for root in roots:
-            key, known = (root.name, root.place), merged.get((root.name, root.place))
-            calls = root.calls
-            weight = root.weight or ModelWeight()
-            if not root.calls:  # only methods of it were called, which call its parts
-                calls += max((part.calls for number, part in self.roots.items() if number in weight.modules), default=0)
-            if known is not None and known.parameters >= weight.parameters:  # made anew, and gone unweighed perhaps
-                merged[key] = msgspec.structs.replace(known, calls=known.calls + calls)
-                continue
-            merged[key] = ObservedModel(
-                name=root.name,
-                place=root.place,
-                calls=calls,
-                parameters=weight.parameters,
-                bytes_by_device=dict(weight.devices),
-                bytes_by_dtype=dict(weight.dtypes),
-                gradient_bytes=dict(weight.gradients),
-                optimizer_bytes=dict(weight.states),
-            )
-        return tuple(merged.values())
-
-    def _parameter_places(self) -> tuple[ParameterPlace, ...]:
-        for root in self._weighed_roots():
-            if root.weight is not None:
-                return tuple(root.weight.places)
-        return ()
-
-
-def _is_model(root: _Root) -> bool:
-    """Where there is one with parameters: whether this is another. One that was gone before it was weighed may be."""
-    if root.weight is None:
-        return not root.bare
-    return bool(root.weight.parameters) or root.weight.packed
 
 
 def _calling_line(frame: Any, stack: Stack) -> tuple[Any, int]:
