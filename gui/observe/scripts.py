@@ -98,7 +98,13 @@ def begin(context: WindowContext) -> None:
 
 def begin_with(context: WindowContext, pid: str) -> None:
     """A window that was opened on the script of this process."""
-    from devexplorer.core.observe.running import script_of
+    from devexplorer.core.observe.running import checked_script
+
+    def look() -> Greeting | None:
+        try:
+            return checked_script(pid)  # on a busy machine the script answers late
+        except BadInput:
+            return None
 
     def found(script: Greeting | None) -> None:
         if script is not None:
@@ -108,7 +114,7 @@ def begin_with(context: WindowContext, pid: str) -> None:
             context.banner.say(f"The script of process {pid} has ended.")
 
     context.shown.follow_all()  # the heart beats, also for nothing
-    context.in_background("scripts", partial(script_of, int(pid)), found)
+    context.in_background("scripts", look, found)
 
 
 def open_report(context: WindowContext, path: Path, _sent_from: SentFrom | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -220,6 +221,19 @@ def test_a_window_is_opened_on_a_script_alone(desk: Desk, monkeypatch: pytest.Mo
     desk.quiet.answered()
     assert live == [True]
     assert desk.window.banner.words.full_text == "The script of process 12 has ended."
+
+
+def test_a_window_on_a_script_waits_for_its_answer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It listens; on a busy machine its answer comes late."""
+    answers: list[list[Greeting]] = [[], [ONE]]
+    monkeypatch.setattr("devexplorer.core.observe.running.running", lambda: answers.pop(0))
+    monkeypatch.setattr("devexplorer.core.observe.running._listening", lambda pid: socket.socket())
+    monkeypatch.setattr("devexplorer.core.observe.running.WAIT_S", 0.0)
+    begin_with(desk.context, "11")
+    assert desk.quiet.app.heartbeat is not None
+    desk.quiet.app.heartbeat.stop()
+    desk.quiet.answered()
+    assert desk.names == ["this machine", "train.py"]
 
 
 def answer(machine: FarFake, *scripts: Greeting) -> None:
