@@ -336,6 +336,8 @@ class Looker:
         self._progress, self._steps_due_s = progress, now + STEPS_S
         if before is None or progress.steps <= before.steps or progress.clock != before.clock:
             return
+        if before.steps == 0:  # the first step comes with all that was before it: imports, reading the data
+            return
         made = progress.steps - before.steps
         taken = {
             name: (after - earlier) / made / 1e9

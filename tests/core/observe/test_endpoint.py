@@ -194,13 +194,13 @@ def test_a_host_is_told_the_steps(observation: Observation, host: Host, monkeypa
 def test_a_rate_is_of_the_time_in_which_its_steps_were_made(
     observation: Observation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sum that is there when somebody comes may be minutes old."""
+    """The sum that is there when somebody comes may be minutes old; what comes before the first step is no step."""
     said: list[ScriptSteps] = []
     ours, theirs = socket.socketpair()
     with ours, theirs:
         looker = Looker(ours, observation)
         monkeypatch.setattr(looker._writer, "send", said.append)
-        for steps, seconds in ((4, 100.0), (24, 200.0)):
+        for steps, seconds in ((0, 10.0), (4, 100.0), (24, 200.0)):
             observation.fold.steps, observation.fold.summed_s = steps, seconds
             looker._steps_due_s = 0.0
             looker._say_steps()
