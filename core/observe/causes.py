@@ -19,6 +19,7 @@ from torch import nn
 
 from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.isolation.source_location import kind_of
+from devexplorer.core.observe import needless
 from devexplorer.core.observe.graph import grad_fn
 from devexplorer.core.observe.live_memory import (
     BUFFERS,
@@ -33,14 +34,12 @@ from devexplorer.core.observe.live_memory import (
 )
 from devexplorer.core.observe.memory_case import MemoryCase, make_cause, model_words, place_words
 from devexplorer.core.observe.memory_report import MemoryCause
-from devexplorer.core.observe.needless import FEW, MUCH, kept_copies, untrained_graph
+from devexplorer.core.observe.needless import FEW, MOST, MUCH
 
 FRAGMENTED = 0.2
 """Of the device: so much is free beside the largest piece where fragmentation is the cause."""
 WORTH = 0.1
 """Of the device: what a checkpoint or a second model takes, where it can be the cause."""
-MOST = 0.5
-"""Of the device: what decides."""
 ROUNDING = 2 << 20
 """Bytes by which a block can be larger than what was asked for."""
 _COPIES = re.compile(r"clone\(|deepcopy\(|copy\(|state_dict\(")
@@ -314,7 +313,9 @@ def _kept_graphs(case: MemoryCase) -> MemoryCause | None:
     if not old and not many:
         return None
     name, words = case.path_of(tensor), case.name_of(tensor)
-    through = f" of {passes} forward passes" if passes >= 2 and not looping else " of earlier steps"
+    through = " of earlier steps" if live.earlier_bytes else " of earlier forward passes"
+    if passes >= 2 and not looping:
+        through = f" of {passes} forward passes"
     return make_cause(
         "kept_graph",
         f"{words} keeps the graph{through}: {bytes_text(max(live.earlier_bytes, size))} are saved for backward.",
@@ -577,14 +578,16 @@ def _largest_named(case: MemoryCase) -> str:
 
 
 _RULES: tuple[Callable[[MemoryCase], MemoryCause | None], ...] = (
+    needless.kept_error,
     _checkpoint,
+    needless.kept_trainings,
     _optimizer,
     _fragmentation,
     _others,
     _no_grad,
     _kept_graphs,
-    untrained_graph,
-    kept_copies,
+    needless.untrained_graph,
+    needless.kept_copies,
     _second_model,
     _one_tensor,
     _gradients,

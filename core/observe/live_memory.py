@@ -9,16 +9,19 @@ what the allocator counts.
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from traceback import walk_tb
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from devexplorer.core.observe.alive import FEW, of_kind, storage_key
+from devexplorer.core.observe.alive import FEW, of_kind, storage_key, variables
 from devexplorer.core.observe.graph import grad_fn, gradient, saved_in
 
 PARAMETERS, BUFFERS, GRADIENTS, STATE = "parameters", "buffers", "gradients", "optimizer state"
@@ -27,6 +30,9 @@ MOST_NODES = 200_000
 CONTAINERS = (list, tuple, dict, set, deque)
 NESTED = 4
 """Containers within containers, with the objects between them."""
+NEARLY_ALL = 0.9
+MOST_WRAPPERS = 20
+"""So many of the largest containers are compared with what is in them."""
 
 
 class FullDevice(NamedTuple):
@@ -99,6 +105,17 @@ class TensorGroup:
         self.bytes = self.graph_bytes = self.with_graph = 0
         self.members = 0
         """How many of its items lead to tensors."""
+
+    @property
+    def in_all(self) -> int:
+        """Its tensors and what their graphs have saved."""
+        return self.bytes + self.graph_bytes
+
+    def wraps(self, inner: TensorGroup) -> bool:
+        """Whether the other one, within this one, has nearly all of it: the list of an object with few attributes."""
+        if inner.members <= self.members or inner.in_all < NEARLY_ALL * self.in_all:
+            return False
+        return inner.tensors.keys() <= self.tensors.keys()
 
 
 class Graphs:
@@ -190,6 +207,8 @@ class LiveMemory:
         self.earlier_bytes = 0
         self.layers: list[tuple[str, str, int]] = []
         self.containers: list[TensorGroup] = []
+        self.errors: TensorGroup | None = None
+        """The exception that keeps most, with the tensors of all of them; `find_errors`."""
         self.held: set[int] = set()
         """`id` of tensors that a container or an object of the script's refers to; `find_containers`."""
         self._objects = objects = gc.get_objects()
@@ -383,15 +402,42 @@ class LiveMemory:
         self.containers = [held for held in found.values() if held.members >= 2 and len(held.tensors) >= 3]
         self._weigh()
 
+    def find_errors(self, frames: Iterable[FrameType]) -> None:
+        """What exceptions keep by their tracebacks: variables of functions that have ended. `frames`: of the script."""
+        running = _running(frames)
+        largest = 0
+        together: dict[int, torch.Tensor] = {}
+        for error in of_kind(self._objects, BaseException):
+            held = TensorGroup(error)
+            for frame, _ in walk_tb(error.__traceback__):
+                if id(frame) in running:
+                    continue
+                for value in variables(frame).values():
+                    if isinstance(value, torch.Tensor) and storage_key(value) in self.pieces:
+                        held.tensors[id(value)] = value
+            self._weigh_one(held)
+            together |= held.tensors
+            if held.in_all > largest:
+                largest, self.errors = held.in_all, held
+        if self.errors is not None:
+            self.errors.tensors = together
+            self._weigh_one(self.errors)
+
+    def _weigh_one(self, held: TensorGroup) -> None:
+        keys = {storage_key(tensor) for tensor in held.tensors.values()}
+        held.bytes = sum(self.pieces[key].bytes for key in keys if key in self.pieces)
+        with_graph = [tensor for tensor in held.tensors.values() if grad_fn(tensor) is not None]
+        held.with_graph = len(with_graph)
+        saved = self.graphs.reach(with_graph) if with_graph and not self.late() else set()
+        held.graph_bytes = self.saved_in(saved - keys)
+
     def _weigh(self) -> None:
         for held in self.containers:
-            keys = {storage_key(tensor) for tensor in held.tensors.values()}
-            held.bytes = sum(self.pieces[key].bytes for key in keys if key in self.pieces)
-            with_graph = [tensor for tensor in held.tensors.values() if grad_fn(tensor) is not None]
-            held.with_graph = len(with_graph)
-            saved = self.graphs.reach(with_graph) if with_graph and not self.late() else set()
-            held.graph_bytes = self.saved_in(saved - keys)
-        self.containers.sort(key=lambda held: (-(held.bytes + held.graph_bytes), -held.members))
+            self._weigh_one(held)
+        self.containers.sort(key=lambda held: (-held.in_all, -held.members))
+        for outer in self.containers[:MOST_WRAPPERS]:
+            if any(outer.wraps(inner) for inner in self.containers):
+                self.containers.remove(outer)
 
     def forget(self) -> None:
         """Let go of everything: what was there before us holds the variable that holds this, a circle that would keep
@@ -415,6 +461,8 @@ class LiveMemory:
             graphs.saved,
         ]
         lists += [self.__dict__, graphs.__dict__, *(held.__dict__ for held in self.containers)]
+        if self.errors is not None:
+            lists += [self.errors, self.errors.tensors, self.errors.__dict__]
         return {id(one) for one in (*lists, *self.roots, *self.containers, *self.pieces.values())}
 
     def saved_in(self, keys: Iterable[int]) -> int:
@@ -434,6 +482,18 @@ def _can_hold(kind: type) -> bool:
     return kind.__module__ not in ("builtins", "types", "functools") and not issubclass(
         kind, (torch.Tensor, nn.Module, Optimizer, type, LiveMemory, Graphs, Piece, TensorGroup, Root, BaseException)
     )
+
+
+def _running(frames: Iterable[FrameType]) -> set[int]:
+    """`id` of these, and of all that run or wait on any thread."""
+    running = set(map(id, frames))
+    for innermost in sys._current_frames().values():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            running.add(id(frame))
+            frame = frame.f_back
+    del innermost  # it can be this function's own, which would keep all of them
+    return running
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

@@ -1,9 +1,12 @@
-"""Memory that training does not need: graphs of models that no optimizer trains, and copies of a model that are kept.
+"""Memory that training does not need: graphs of models that no optimizer trains, copies of a model, models of earlier
+trainings, and what failed attempts had.
 Pure functions of what is in memory; any thread."""
 
 from __future__ import annotations
 
 from collections import Counter
+
+import torch
 
 from devexplorer.core.base import bytes_text
 from devexplorer.core.observe.live_memory import LiveMemory, Root
@@ -12,7 +15,27 @@ from devexplorer.core.observe.memory_report import MemoryCause
 
 MUCH = 0.25
 """Of the device: what is worth naming."""
+MOST = 0.5
+"""Of the device: what decides."""
 FEW = 3
+
+
+def kept_error(case: MemoryCase) -> MemoryCause | None:
+    """An exception whose traceback keeps the variables of an attempt that has failed."""
+    held = case.live.errors
+    if held is None or case.share(held.in_all) < MUCH:
+        return None
+    name, kind = case.name_of(held.thing), type(held.thing).__name__
+    keeper = f"{name} keeps" if name else f"Python keeps {kind} while it is handled, and so"
+    return make_cause(
+        "tensors_in_container",
+        f"An exception of an earlier attempt is kept: {keeper} the variables of the functions in its traceback,"
+        f" {bytes_text(held.in_all)} on {case.live.card.spoken}.",
+        [
+            "Try again after the except block, not in it: until it ends, Python keeps the exception and its traceback.",
+            "Keep str(error) rather than the exception, or call traceback.clear_frames(error.__traceback__).",
+        ],
+    )
 
 
 def _trained(live: LiveMemory) -> set[int]:
@@ -93,18 +116,68 @@ def kept_copies(case: MemoryCase) -> MemoryCause | None:
         size = sum(root.here for root in found)
         if not like[signature] or len(found) < FEW or case.share(size) < MUCH:
             continue
-        paths = Counter(case.path_of(root.module).partition("[")[0] for root in found)
-        del paths[""]
         kind = type(found[0].module).__name__
-        name = paths.most_common(1)[0][0] if paths else ""
-        keeper = f"{name} keeps" if name else "Something keeps"
         return make_cause(
             "second_model",
-            f"Copies of a model: {keeper} {len(found)} of {kind} on {live.card.spoken}, {bytes_text(size)}, beside the"
-            " one that is trained.",
+            f"Copies of a model: {_keeper(case, found)} keeps {len(found)} of {kind} on {live.card.spoken},"
+            f" {bytes_text(size)}, beside the one that is trained.",
             [
                 "Keep them in host memory (copy.deepcopy(model).cpu()), or in files (torch.save).",
                 "Keep the best one only.",
             ],
         )
     return None
+
+
+def _keeper(case: MemoryCase, found: list[Root]) -> str:
+    """The variable that leads to most of these."""
+    paths = Counter(case.path_of(root.module).partition("[")[0] for root in found)
+    del paths[""]
+    return paths.most_common(1)[0][0] if paths else "something"
+
+
+def kept_trainings(case: MemoryCase) -> MemoryCause | None:
+    """Models that were trained one after the other, as those of the folds of a cross-validation, while one is at
+    work."""
+    live, moment = case.live, case.moment
+    trained = _trained(live)
+    at_work: set[int] = set()
+    if moment.optimizer is not None:
+        at_work = {id(one) for group in moment.optimizer.param_groups for one in group["params"]}
+    elif moment.root is not None:
+        at_work = {id(one) for one in moment.root.parameters()}
+    if not at_work:
+        return None
+    kept: dict[type, list[Root]] = {}
+    for root in live.roots:
+        own = {id(parameter) for parameter in root.module.parameters()}
+        if root.here and own & trained and not own & at_work:
+            kept.setdefault(type(root.module), []).append(root)
+    for kind, found in kept.items():
+        size = sum(root.here + _training_bytes(live, root) for root in found)
+        if len(found) < FEW or case.share(size) < MOST:
+            continue
+        keeper = _keeper(case, found)
+        return make_cause(
+            "second_model",
+            f"Models of earlier trainings: {keeper} keeps {len(found)} of {kind.__name__} on {live.card.spoken}, with"
+            f" gradients and optimizer state {bytes_text(size)}, beside the one at work.",
+            [
+                "Keep their weights in host memory (model.cpu().state_dict()), or in files (torch.save).",
+                "Let go of the optimizer with the training that it belongs to; zero_grad(set_to_none=True) frees the"
+                " gradients.",
+            ],
+        )
+    return None
+
+
+def _training_bytes(live: LiveMemory, root: Root) -> int:
+    """Gradients and optimizer state of a model, on the device."""
+    own = list(root.module.parameters())
+    tensors = [parameter.grad for parameter in own]
+    for optimizer in live.optimizers:
+        for parameter in own:
+            state = optimizer.state.get(parameter)
+            if isinstance(state, dict):
+                tensors += state.values()
+    return sum(one.nbytes for one in tensors if isinstance(one, torch.Tensor) and one.device == live.card.device)

@@ -218,6 +218,7 @@ def _report(
 ) -> OutOfMemoryReport:
     card, now = live.card, moment(frames, records)
     live.find_containers(namespaces(frames))
+    live.find_errors(frames)
     pieces = sorted(live.pieces.values(), key=lambda piece: -piece.bytes)
     models = [root for root in live.roots if root.here][:MOST_MODELS]
     held = live.held.union(*(map(id, variables(frame).values()) for frame in frames))
@@ -303,6 +304,8 @@ def _wanted(live: LiveMemory, pieces: list[Piece], models: list[Root], held: set
     more."""
     found: dict[int, Any] = {id(root.module): root.module for root in models}
     found |= {id(held.thing): held.thing for held in live.containers[:MOST_CONTAINERS]}
+    if live.errors is not None:
+        found[id(live.errors.thing)] = live.errors.thing
     unnamed = [piece for piece in pieces if not piece.name]
     found |= {id(piece.largest): piece.largest for piece in unnamed[:MOST_NAMED]}
     graphs = [

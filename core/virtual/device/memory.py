@@ -49,7 +49,7 @@ Stack = tuple[Frame, ...]
 MOST_FRAMES = 64
 """Deeper stacks lose their outermost frames."""
 
-_SKIPPED = ("devexplorer.core.virtual", "torch", "importlib", "contextlib")
+_SKIPPED = ("devexplorer.core.virtual", "devexplorer.core.observe", "torch", "importlib", "contextlib")
 _KEPT = ("torch.nn", "torch.optim")
 _SKIPPED_AFTER_ALL = ("torch.nn.modules.module",)
 _OUTSIDE = ("devexplorer.core.commands", "devexplorer.core.engine", "threading")

@@ -3,6 +3,7 @@
 import gc
 import threading
 from itertools import pairwise
+from types import FunctionType
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from devexplorer.core.virtual.device.memory import (
     TRACE_ENTRIES,
     CachingAllocator,
     OutOfDeviceMemoryError,
+    current_line,
     current_stack,
 )
 
@@ -259,3 +261,9 @@ def test_books_agree_with_a_naive_model(actions):
     assert memory.allocated_bytes == 0
     memory.empty_cache()
     assert memory.reserved_bytes == 0
+
+
+def test_the_line_of_a_block_is_the_scripts_also_where_its_calls_are_observed() -> None:
+    hook = FunctionType((lambda function: function()).__code__, {"__name__": "devexplorer.core.observe.hooks"})
+    ((file, _, function),) = hook(current_line)
+    assert (file, function) == (__file__, "test_the_line_of_a_block_is_the_scripts_also_where_its_calls_are_observed")
