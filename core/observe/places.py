@@ -30,8 +30,13 @@ DEEPEST = 60
 BEFORE, BETWEEN, AFTER = "before forward", "between forward and optimizer", "after optimizer"
 COMPILED = "in functions that torch.compile has compiled"
 """They hide the models that they call."""
+WAITING = "waiting for another thread or process before forward"
+"""A queue of batches is empty."""
 
+_WAITS = (threading.__file__, os.path.join("multiprocessing", "connection.py"))
+"""Where Python's own code waits for others."""
 _COMPILER = os.path.join("torch", "_dynamo", "eval_frame.py")
+_OPERATORS = os.path.join("core", "virtual", "operators", "")
 _NOT_COMPILED = "DisableContext."
 """What torch keeps from being compiled, `Optimizer.zero_grad` for one, goes through that file as well."""
 
@@ -103,11 +108,13 @@ class RestPlaces:
                 if self._run.rounds != rounds:
                     self._keep()
                     rounds = self._run.rounds
-                if phases[-1] != REST or self._run.fold.clock.simulating:
+                if phases[-1] != REST:
                     continue
+                simulating = self._run.fold.clock.simulating
                 frame = sys._current_frames().get(observed)
-                if frame is not None:
-                    self._count(stack_of(frame))
+                stack = stack_of(frame)
+                if stack and not (simulating and any(is_simulator(code) for code, _ in stack)):
+                    self._count(stack)
                 del frame
                 if self.found.total() >= SAMPLES:
                     return
@@ -126,7 +133,15 @@ class RestPlaces:
             where = relation(stack, self._run.forward_stack, self._run.optimizer_stack)
             if any(is_compiled(each) for each, _ in stack):
                 where = COMPILED
+            elif where == BEFORE and stack[-1][0].co_filename.endswith(_WAITS):
+                where = WAITING
             self._since[where, line_text(code, line)] += 1
+
+
+def is_simulator(code: Any) -> bool:
+    """Whether this is where a virtual GPU works; what its emulation of CUDA passes on to the processor is the script's
+    own work."""
+    return _OPERATORS in code.co_filename
 
 
 def is_compiled(code: Any) -> bool:

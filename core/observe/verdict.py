@@ -25,7 +25,7 @@ from devexplorer.core.observe.phases import (
     StepTimes,
     lines_of,
 )
-from devexplorer.core.observe.places import AFTER, BEFORE, BETWEEN, COMPILED
+from devexplorer.core.observe.places import AFTER, BEFORE, BETWEEN, COMPILED, WAITING
 from devexplorer.core.observe.records import ObservedModel, RunReport, RunVerdict
 
 LEAST_STEPS = 5
@@ -162,7 +162,10 @@ def _largest(evidence: RunEvidence) -> RunVerdict:
     if not evidence.training:
         compute += shares[EVALUATION]
     groups = {"compute": compute, "input": shares[INPUT], "copies": shares[COPIES], "read": shares[READ]}
+    reading = _rest_of_reading(evidence)
     groups |= {"rest": shares[REST] - loss, "ranks": shares[RANKS]}
+    groups["read"] += reading
+    groups["rest"] -= reading
     if evidence.training:
         groups["evaluation"] = shares[EVALUATION]
     name = max(groups, key=lambda key: groups[key])
@@ -182,7 +185,23 @@ def _largest(evidence: RunEvidence) -> RunVerdict:
         return _waiting(evidence)
     if name == "evaluation":
         return _evaluating(evidence)
-    return _crossing(evidence, COPIES if name == "copies" else READ)
+    if name == "read":
+        return _reading(evidence, reading)
+    return _copying(evidence)
+
+
+def _rest_of_reading(evidence: RunEvidence) -> float:
+    """Share of a step that is the script's own, on lines that read values back: they work out what they read."""
+    sampled = evidence.rests.total()
+    if sampled < LEAST_SAMPLES:
+        return 0.0
+    lines = lines_of(_crossings_to(evidence, "host"))
+    there = sum(count for (_, line), count in evidence.rests.items() if lines[line] >= max(evidence.times.steps, 1))
+    return evidence.shares[REST] * there / sampled
+
+
+def _crossings_to(evidence: RunEvidence, *directions: str) -> Counter[Crossing]:
+    return Counter({note: count for note, count in evidence.times.crossings.items() if note.to in directions})
 
 
 def _evaluating(evidence: RunEvidence) -> RunVerdict:
@@ -231,29 +250,38 @@ def _waiting(evidence: RunEvidence) -> RunVerdict:
     )
 
 
-def _crossing(evidence: RunEvidence, phase: int) -> RunVerdict:
-    directions = ("host",) if phase == READ else ("device", "between")
-    notes = Counter({note: count for note, count in evidence.times.crossings.items() if note.to in directions})
-    place, _ = (lines_of(notes).most_common(1) or [("", 0)])[0]
+def _reading(evidence: RunEvidence, own: float) -> RunVerdict:
+    each, place = _most_crossings(evidence, _crossings_to(evidence, "host"))
     at = f", most often at {place}" if place else ""
-    whats: Counter[str] = Counter()
-    for note, count in notes.items():
-        whats[note.what] += count
-    each = ", ".join(f"{what} {count / max(evidence.times.steps, 1):.3g} times" for what, count in whats.most_common(3))
-    if phase == READ:
-        text = f"Read-back-bound: {evidence.percent(READ)} of a step is waiting for values ({each} a step){at}."
-        return RunVerdict(
-            kind="read-back-bound",
-            text=text,
-            evidence=("Each value is waited for: keep them on the device, and read them once for many steps.",),
-            place=place or None,
-        )
+    share = f"{evidence.shares[READ] + own:.0%}".replace("%", " %")
+    what = "waiting for values" if own < 0.005 else "working out and waiting for values"
+    return RunVerdict(
+        kind="read-back-bound",
+        text=f"Read-back-bound: {share} of a step is {what} ({each} a step){at}.",
+        evidence=("Each value is waited for: keep them on the device, and read them once for many steps.",),
+        place=place or None,
+    )
+
+
+def _copying(evidence: RunEvidence) -> RunVerdict:
+    each, place = _most_crossings(evidence, _crossings_to(evidence, "device", "between"))
+    at = f", most often at {place}" if place else ""
     return RunVerdict(
         kind="copy-bound",
         text=f"Copy-bound: copies are {evidence.percent(COPIES)} of a step ({each} a step){at}.",
         evidence=("Pinned memory and non_blocking=True let them overlap; a smaller dtype makes them shorter.",),
         place=place or None,
     )
+
+
+def _most_crossings(evidence: RunEvidence, notes: Counter[Crossing]) -> tuple[str, str]:
+    """What crosses how often in a step, and the line where most do; empty where that is not known."""
+    place, _ = (lines_of(notes).most_common(1) or [("", 0)])[0]
+    whats: Counter[str] = Counter()
+    for note, count in notes.items():
+        whats[note.what] += count
+    each = ", ".join(f"{what} {count / max(evidence.times.steps, 1):.3g} times" for what, count in whats.most_common(3))
+    return each, place
 
 
 def _computing(evidence: RunEvidence, compute: float, loss: float) -> RunVerdict:
@@ -311,6 +339,16 @@ def _resting(evidence: RunEvidence) -> RunVerdict:
         text = f"Compute-bound: {evidence.percent(REST)} of a step is {COMPILED}."
         hidden = "Which part of that is forward cannot be seen: the models are compiled into those functions."
         return RunVerdict(kind="compute-bound", text=text, evidence=(hidden,), place=place)
+    if where == WAITING:
+        return RunVerdict(
+            kind="input-bound",
+            text=f"Input-bound: {evidence.percent(REST)} of a step is {WAITING}, most often at {place}.",
+            evidence=(
+                "What makes the batches is slower than the model: more threads or processes, or less work for each"
+                " batch. Python code in threads runs one thread at a time.",
+            ),
+            place=place,
+        )
     advice = [_ADVICE.get(where, "Neither torch's input nor the model takes the time.")]
     each = evidence.host_reads / max(evidence.steps, 1)
     if each >= MANY_READS:

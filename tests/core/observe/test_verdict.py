@@ -7,8 +7,18 @@ from typing import Any
 
 import pytest
 
-from devexplorer.core.observe.phases import BACKWARD, EVALUATION, FORWARD, OPTIMIZER, REST, StepTimes
-from devexplorer.core.observe.places import AFTER
+from devexplorer.core.observe.phases import (
+    BACKWARD,
+    EVALUATION,
+    FORWARD,
+    OPTIMIZER,
+    READ,
+    REST,
+    Crossing,
+    StepTimes,
+    place_of,
+)
+from devexplorer.core.observe.places import AFTER, BEFORE, BETWEEN, WAITING
 from devexplorer.core.observe.records import ObservedModel
 from devexplorer.core.observe.verdict import RunEvidence, judge
 
@@ -83,5 +93,31 @@ TEACHER, STUDENT = model("Teacher", "cpu", 10), model("Student", "cuda:0", 10)
 )
 def test_what_takes_the_time_is_named(phases: StepTimes, others: dict[str, Any], kind: str, says: str) -> None:
     verdict = judge(RunEvidence(times=phases, steps=10, **others))
+    assert verdict.kind == kind
+    assert says in verdict.text
+
+
+READING = Crossing(".item()", False, "host", False, False, times.__code__, 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "kind", "says"),
+    [
+        (
+            place_of(READING),
+            BETWEEN,
+            "read-back-bound",
+            "65 % of a step is working out and waiting for values (.item() 8",
+        ),
+        ("main.py, line 9", BETWEEN, "rest-bound", "45 % of a step is the script's own lines between"),
+        ("main.py, line 9", BEFORE, "rest-bound", "45 % of a step is the script's own lines before forward"),
+        ("main.py, line 9", WAITING, "input-bound", "waiting for another thread or process before forward"),
+    ],
+)
+def test_what_the_script_itself_does_is_told_by_its_lines(line: str, where: str, kind: str, says: str) -> None:
+    phases = times(forward=10, backward=25, rest=45)
+    phases.counted[READ] = 20
+    phases.crossings[READING] = 80
+    verdict = judge(RunEvidence(times=phases, steps=10, rests=Counter({(where, line): 20})))
     assert verdict.kind == kind
     assert says in verdict.text
