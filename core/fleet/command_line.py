@@ -74,6 +74,11 @@ def _cluster(cluster: argparse.ArgumentParser) -> None:
 def _check_cluster(address: str, arguments: argparse.Namespace) -> None:
     if arguments.command == "tour" or getattr(arguments, "replay", None) is not None:
         raise BadInput("--cluster opens the window on a cluster; leave tour and --replay away")
+    check_address(address)
+
+
+def check_address(address: str) -> None:
+    """Raises `BadInput` for what is none of a cluster."""
     if not address.strip() or address.startswith("-"):
         raise BadInput(f"--cluster '{address}' is no address; write auto or HOST:PORT of the cluster's head")
 

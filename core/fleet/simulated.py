@@ -104,16 +104,6 @@ def parse_defect(text: str) -> Defect:
     )
 
 
-def check_defects(defects: Sequence[Defect], nodes: int, cards: int) -> None:
-    """Raises `BadInput` where a defect is of a card that there is not."""
-    for defect in defects:
-        if defect.node >= nodes or defect.card >= cards:
-            raise BadInput(
-                f"--defect {defect.kind}:{defect.node}/{defect.card}: the fleet has {count_text(nodes, 'node')} with"
-                f" {count_text(cards, 'card')}, counted from 0"
-            )
-
-
 SLOWED_BY = {
     MeasuredKind.MATMUL: ("slow", "hot"),
     MeasuredKind.MEMORY: ("slow", "hot"),
@@ -172,12 +162,17 @@ class SimulatedFleet:
     ) -> None:
         """`hurries`: simulated seconds of a measurement pass as fast as they are computed; else like real ones. Raises
         `BadInput` where a defect is of a card that there is not."""
-        check_defects(defects, nodes, len(profiles))
+        for defect in defects:
+            if defect.node >= nodes or defect.card >= len(profiles):
+                raise BadInput(
+                    f"--defect {defect.kind}:{defect.node}/{defect.card}: the fleet has {count_text(nodes, 'node')}"
+                    f" with {count_text(len(profiles), 'card')}, counted from 0"
+                )
         self.name = f"{nodes} nodes of {len(profiles)}, seed {seed}"
         """Cards of the same name in two fleets of this name are the same."""
         self.machines = [f"node{index}" for index in range(nodes)]
         self.devices = [f"vgpu:{index}" for index in range(len(profiles))]
-        self._profiles, self._defects, self._shape = profiles, defects, (nodes, len(profiles))
+        self._profiles, self.defects, self._shape = profiles, defects, (nodes, len(profiles))
         self._random = np.random.default_rng(seed)
         self.factor = np.clip(self._random.normal(1.0, BETWEEN_CARDS, self._shape), 0.9, 1.1)
         """Of each card's rate; a part of the simulation, not of what is measured."""
@@ -200,7 +195,7 @@ class SimulatedFleet:
     def missing(self, *kinds: str) -> Floats:
         """What the defects of these kinds take from the rate of each card, 0 to 1."""
         missing = np.zeros(self._shape)
-        for defect in self._defects:
+        for defect in self.defects:
             if defect.kind in kinds:
                 missing[defect.node, defect.card] = max(missing[defect.node, defect.card], defect.share)
         return missing

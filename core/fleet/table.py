@@ -6,6 +6,7 @@ The columns are numpy arrays over all cards, so that thousands of readings are o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Literal, NamedTuple
@@ -13,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from devexplorer.core.base import Clock
 from devexplorer.core.fleet.events import (
     CardDetails,
     CardKey,
@@ -33,7 +35,7 @@ COLUMNS = (
     "ecc_uncorrected", "fan_percent",
 )  # fmt: skip
 """Fields of `DeviceSample` that are kept of the last reading; NaN where one is not known."""
-DRAWN = ("utilization_percent", "memory_used_bytes", "temperature_c", "power_w")
+DRAWN = ("utilization_percent", "temperature_c")
 """Those with a history."""
 BIN_S, BINS = 5.0, 120
 """Ten minutes in means of five seconds."""
@@ -57,7 +59,8 @@ class FleetCard(NamedTuple):
 class FleetTable:
     """`apply` events; read `machines`, `cards` and `column`, whose rows belong together."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Clock = time.monotonic) -> None:
+        self._monotonic = monotonic
         self.machines: dict[str, FleetMachine] = {}
         """By name, in the order in which they joined."""
         self.cards: list[FleetCard] = []
@@ -78,14 +81,11 @@ class FleetTable:
         """Bin by bin, because a bin is written at once."""
         self._counts: npt.NDArray[np.int32] = np.empty((0, len(DRAWN)), np.int32)
         """Known readings in the present bin."""
-        self._shift_s: Floats = np.empty(0)
-        """Of each card: added to the times of its readings for the curves, which go on when a clock is set back."""
-        self._shifts_s: dict[str, float] = {}
-        """The same of each machine whose clock was, for cards that are listed later."""
         self.reason_codes: npt.NDArray[np.int32] = np.empty(0, np.int32)
         """Index into `reasons` of each card; -1: not known."""
         self._codes: dict[tuple[str, ...] | None, int] = {None: -1, (): 0}
-        self._bin = 0
+        self.bin = 0
+        """Number of the present bin of the histories."""
 
     def apply(self, events: Sequence[FleetEvent]) -> None:
         """Take what happened, in order: first which cards there are, then what was read of them."""
@@ -148,15 +148,10 @@ class FleetTable:
         """The last value of each card, one of `COLUMNS`; a view that `apply` changes."""
         return self._values[:, COLUMNS.index(name)]
 
-    @property
-    def bin(self) -> int:
-        """Number of the present bin of the histories."""
-        return self._bin
-
     def history(self, row: int, name: str) -> npt.NDArray[np.float32]:
         """Means of one of `DRAWN` in each bin, oldest first, NaN where there was no reading; the last bin is not full
         yet. Shape `(BINS,)`."""
-        last = self._bin % BINS
+        last = self.bin % BINS
         return np.roll(self._history[:, row, DRAWN.index(name)], BINS - 1 - last)
 
     def _put(self, samples: dict[int, DeviceSample]) -> None:
@@ -164,25 +159,15 @@ class FleetTable:
         for row, sample in samples.items():
             self.samples[row] = sample
         values = np.array([_values(sample) for sample in samples.values()], dtype=np.float64)
-        self._turn(int(self._times(rows, values[:, 0]).max() // BIN_S))
+        self._turn(int(self._monotonic() // BIN_S))  # whatever the clocks of the machines say
         self._values[rows] = values
         self.reason_codes[rows] = [self._code(sample.throttle_reasons) for sample in samples.values()]
-        bins = self._history[self._bin % BINS]
+        bins = self._history[self.bin % BINS]
         drawn, before = values[:, _DRAWN], bins[rows]
         known = ~np.isnan(drawn)
         self._counts[rows] += known
         mean = before + (drawn - before) / np.maximum(self._counts[rows], 1)
         bins[rows] = np.where(known, np.where(np.isnan(before), drawn, mean), before)
-
-    def _times(self, rows: npt.NDArray[np.intp], times: Floats) -> Floats:
-        """When readings were made, for the curves: a card whose clock was set back goes on where it was."""
-        before = self._values[rows, 0]
-        back = times < before - BIN_S  # NaN, before the first reading, is not
-        if back.any():
-            self._shift_s[rows[back]] += before[back] - times[back]
-            for row in rows[back]:
-                self._shifts_s[self.cards[row].machine] = float(self._shift_s[row])
-        return np.asarray(times + self._shift_s[rows])
 
     def _code(self, reasons: tuple[str, ...] | None) -> int:
         code = self._codes.get(reasons)
@@ -194,11 +179,11 @@ class FleetTable:
 
     def _turn(self, to: int) -> None:
         """Begin the bin of a new time; those that were left out are empty."""
-        if to <= self._bin:
+        if to <= self.bin:
             return
-        for passed in range(max(self._bin + 1, to - BINS + 1), to + 1):
+        for passed in range(max(self.bin + 1, to - BINS + 1), to + 1):
             self._history[passed % BINS] = np.nan
-        self._bin = to
+        self.bin = to
         self._counts[:] = 0
 
     def _list(self, listed: dict[str, Sequence[DeviceInfo]]) -> None:
@@ -208,7 +193,6 @@ class FleetTable:
             devices.setdefault(card.machine, []).append(card.info)
         devices |= {machine: list(infos) for machine, infos in listed.items()}
         before, values, history, counts, samples = self._rows, self._values, self._history, self._counts, self.samples
-        shift_s = self._shift_s
         self.cards = [FleetCard(machine, info) for machine, infos in devices.items() for info in infos]
         self._rows = {(card.machine, card.info.id): row for row, card in enumerate(self.cards)}
         old = [before.get(key) for key in self._rows]
@@ -218,11 +202,9 @@ class FleetTable:
         self._values = np.full((len(old), len(COLUMNS)), np.nan)
         self._history = np.full((BINS, len(old), len(DRAWN)), np.nan, np.float32)
         self._counts = np.zeros((len(old), len(DRAWN)), np.int32)
-        self._shift_s = np.array([self._shifts_s.get(card.machine, 0.0) for card in self.cards])
         codes, self.reason_codes = self.reason_codes, np.full(len(old), -1, np.int32)
         self.reason_codes[stays] = codes[rows]
         self._values[stays], self._history[:, stays], self._counts[stays] = values[rows], history[:, rows], counts[rows]
-        self._shift_s[stays] = shift_s[rows]
         self.structure += 1
 
 
@@ -274,10 +256,6 @@ class FleetArrangement:
         """Group by this from now on."""
         self.by = by
         self._toggled.clear()
-
-    def fold_all(self, names: Collection[str]) -> None:
-        """Those that are not folded."""
-        self._toggled ^= set(names)
 
     def arrange(self, values: Floats | None) -> None:
         """`values`: what to sort by, for each card; None: the order in which they came."""

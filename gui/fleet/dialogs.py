@@ -14,8 +14,7 @@ from devexplorer.core.base import BadInput, Findings, count_text, parse_dtype, s
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.fleet.check.plan import KINDS, CheckPlan
 from devexplorer.core.fleet.records import MeasuredKind
-from devexplorer.core.fleet.simulated import MOST_NODES, check_defects, parse_defect
-from devexplorer.gui.fleet.room import Simulation
+from devexplorer.core.fleet.simulated import MOST_NODES, SimulatedFleet, parse_defect
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import Choice, MenuEdit, check_box, hbox, holder, line_edit, spin_box, vbox
 
@@ -71,17 +70,16 @@ class SimulatedFleetDialog(FormDialog):
             line.textChanged.connect(self.refresh)
         self.refresh()
 
-    def wanted(self) -> Simulation:
+    def wanted(self) -> SimulatedFleet:
         """What the fields come to. Raises `BadInput`."""
         findings = Findings()
         profiles = findings.checked(partial(parse_virtual, self.cards.text()), [])
         texts = [text for text in re.split(r"[\s,]+", self.defects.text()) if text]
         defects = [findings.checked(partial(parse_defect, text)) for text in texts]
         findings.demand_none()
-        known = tuple(defect for defect in defects if defect is not None)
-        check_defects(known, self.nodes.value(), len(profiles))
-        return Simulation(
-            self.nodes.value(), tuple(profiles), known, self.seed.value(), hurries=self.hurries.isChecked()
+        known = [defect for defect in defects if defect is not None]
+        return SimulatedFleet(
+            self.nodes.value(), profiles, known, seed=self.seed.value(), hurries=self.hurries.isChecked()
         )
 
     def refresh(self) -> None:
@@ -91,7 +89,7 @@ class SimulatedFleetDialog(FormDialog):
         except BadInput as problem:
             self.say(" ".join(map(sentence, problem.findings)).replace("--defect ", "Defect "), wrong=True)
         else:
-            cards = count_text(wanted.nodes * len(wanted.profiles), "simulated card")
+            cards = count_text(wanted.factor.size, "simulated card")
             self.say(f"{cards}, {count_text(len(wanted.defects), 'defect')}")
 
     def _accept(self) -> None:

@@ -4,6 +4,7 @@ next reading. Main thread; reads a `WatchedFleet`, changes nothing."""
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 from PySide6.QtCore import QModelIndex, Qt
 
 from devexplorer.core.base import MISSING, count_text
+from devexplorer.core.fleet.events import FleetMachine
 from devexplorer.core.fleet.records import CardVerdict, Verdict
 from devexplorer.core.fleet.report.document import cause_text, ratio_text
 from devexplorer.core.fleet.report.document import line as verdict_line
@@ -55,6 +57,9 @@ SIGNS: dict[Verdict, tuple[str, Tone]] = {
     Verdict.FAILED: ("✕", "error"), Verdict.SLOW: ("△", "warning"), Verdict.UNKNOWN: ("?", "dim"),
     Verdict.NORMAL: ("●", "text"),
 }  # fmt: skip
+ALARM: tuple[str, Tone] = ("✕", "error")
+NOTICE: tuple[str, Tone] = ("△", "warning")
+STATE_TONES: dict[str, Tone] = {"connected": "text", "reconnecting": "warning", "lost": "error", "connecting": "dim"}
 
 
 class FleetCell(NamedTuple):
@@ -79,12 +84,10 @@ class FleetCell(NamedTuple):
 NEEDED: dict[int, tuple[str, ...]] = {
     LOAD: ("utilization_percent",), MEMORY: ("memory_used_bytes", "memory_total_bytes"), HEAT: ("temperature_c",),
     POWER: ("power_w", "power_cap_w"), CLOCK: ("sm_clock_mhz",), ECC: ("ecc_uncorrected",),
-    PCIE: ("pcie_generation", "pcie_width"),
+    PCIE: ("pcie_width", "pcie_generation"),
 }  # fmt: skip
-OF_SEVERAL: dict[str, Any] = {
-    "utilization_percent": np.nanmean, "temperature_c": np.nanmax, "sm_clock_mhz": np.nanmin,
-    "pcie_generation": np.nanmin, "pcie_width": np.nanmin,
-}  # fmt: skip
+OF_SEVERAL: dict[int, Any] = {LOAD: np.mean, HEAT: np.max, CLOCK: np.min, PCIE: np.min}
+"""The others are sums."""
 
 
 def of_known(of: Any, values: Floats) -> float:
@@ -93,33 +96,28 @@ def of_known(of: Any, values: Floats) -> float:
     return float(of(known)) if len(known) else math.nan
 
 
-def figure(column: int, values: dict[str, float]) -> tuple[str, float]:
-    """The text of a number, and what a bar shows."""
-    first, *rest = values.values()
+def figure(column: int, value: float, other: float = math.nan) -> str:
+    """The text of a number. `other`: the whole of a memory, the limit of a power, the generation of lanes."""
+    if math.isnan(value):
+        return MISSING
+    known = not math.isnan(other)
     if column == PCIE:
-        if math.isnan(values["pcie_width"]):
-            return MISSING, math.nan
-        generation = values["pcie_generation"]
-        return f"{'' if math.isnan(generation) else f'{generation:.0f}'}×{values['pcie_width']:.0f}", math.nan
-    if math.isnan(first):
-        return MISSING, math.nan
-    match column:
-        case 4:
-            total = rest[0]
-            if math.isnan(total):
-                return f"{first / GIB:.1f}", math.nan
-            share = first / total if total else math.nan
-            if total >= MANY * GIB:
-                return f"{first / TIB:,.1f} / {total / TIB:,.1f} TiB", share
-            digits = 1 if total < 1000 * GIB else 0
-            return f"{first / GIB:,.{digits}f} / {total / GIB:,.0f}", share
-        case 6:
-            if (most := float(np.nanmax((first, rest[0])))) >= MANY:
-                digits = 1 if most < 10 * MANY else 0
-                limit = "" if math.isnan(rest[0]) else f" / {rest[0] / 1e3:,.{digits}f}"
-                return f"{first / 1e3:,.{digits}f}{limit} kW", math.nan
-            return f"{first:,.0f}{'' if math.isnan(rest[0]) else f' / {rest[0]:,.0f}'}", math.nan
-    return f"{first:,.0f}", math.nan
+        return f"{other:.0f}×{value:.0f}" if known else f"×{value:.0f}"
+    if column == MEMORY and known:
+        if other >= MANY * GIB:
+            return f"{value / TIB:,.1f} / {other / TIB:,.1f} TiB"
+        digits = 1 if other < 1000 * GIB else 0
+        return f"{value / GIB:,.{digits}f} / {other / GIB:,.0f}"
+    if column == MEMORY:
+        return f"{value / GIB:.1f}"
+    if column != POWER:
+        return f"{value:,.0f}"
+    most = np.fmax(value, other)
+    divisor, digits, unit = 1.0, 0, ""
+    if most >= MANY:
+        divisor, digits, unit = 1e3, 1 if most < 10 * MANY else 0, " kW"
+    limit = f" / {other / divisor:,.{digits}f}" if known else ""
+    return f"{value / divisor:,.{digits}f}{limit}{unit}"
 
 
 def age_cell(seconds: float) -> tuple[str, Tone]:
@@ -150,24 +148,15 @@ def rank(verdict: CardVerdict | None) -> float:
 
 
 def places(texts: Sequence[str]) -> Floats:
-    """Each text's place among them in the order of the alphabet."""
+    """Each text's place among them in the order of the alphabet, `node2` before `node10`."""
     places = {text: place for place, text in enumerate(sorted(set(texts), key=_natural))}
     return np.array([places[text] for text in texts], dtype=np.float64)
 
 
-def _natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """`node2` before `node10`."""
-    parts: list[tuple[int, int, str]] = []
-    number = ""
-    for letter in f"{text.lower()} ":
-        if letter.isdecimal() and letter.isascii():
-            number += letter
-            continue
-        if number:
-            parts.append((0, int(number), ""))
-            number = ""
-        parts.append((1, 0, letter))
-    return tuple(parts)
+def _natural(text: str) -> list[str | int]:
+    parts: list[str | int] = list(re.split(r"(\d+)", text.lower(), flags=re.ASCII))
+    parts[1::2] = map(int, parts[1::2])
+    return parts
 
 
 _NOWHERE = QModelIndex()
@@ -369,8 +358,7 @@ class FleetModel(RowsModel):
         """What is said of a card, or under a negative number of a group."""
         made = self._cells.get((row, column))
         if made is None:
-            made = self._card_cell(row, column) if row >= 0 else self._group_cell(-1 - row, column)
-            self._cells[row, column] = made
+            made = self._cells[row, column] = self._made(row, column)
         return made
 
     def is_dimmed(self, row: int) -> bool:
@@ -381,74 +369,72 @@ class FleetModel(RowsModel):
             return True
         return bool(self.now() - fleet.column("time_unix_s")[row] >= STALE_S)
 
-    def _card_cell(self, row: int, column: int) -> FleetCell:
-        fleet = self.fleet.table
-        card = fleet.cards[row]
-        tone: Tone = "dim" if self.is_dimmed(row) else "text"
-        match column:
-            case 0:
-                name = card.info.id if self.arrangement.by == "machine" else card.name
-                return FleetCell(name, tone, mark=SIMULATED * card.info.simulated, alarmed=bool(self._alarms()[row]))
-            case 1:
-                return FleetCell(card.info.name.removeprefix("NVIDIA "), tone)
-            case 2:
-                return self._state_cell(row)
-            case 8:
-                code = fleet.reason_codes[row]
-                held = ", ".join(held_in_short(fleet.reasons[code])) if code >= 0 else ""
-                return FleetCell(held, "warning" if held and tone == "text" else tone)
-            case 11:
-                return verdict_cell(self.fleet.verdicts.get(self._key(row)))
-            case 12:
-                then = float(fleet.column("time_unix_s")[row])
-                return FleetCell(*age_cell(self.now() - then))
-        values = {name: float(fleet.column(name)[row]) for name in NEEDED[column]}
-        text, share = figure(column, values)
+    def _made(self, row: int, column: int) -> FleetCell:
+        table, alerts = self.fleet.table, self._alarms()
+        group, rows = None, np.array([row])
+        if row < 0:
+            group = self.arrangement.groups[-1 - row]
+            rows = group.rows
+            machine = table.machines.get(group.name) if self.arrangement.by == "machine" else None
+            dim = machine is not None and machine.state != "connected"
+        else:
+            machine = table.machines.get(table.cards[row].machine)
+            dim = self.is_dimmed(row)
+        tone: Tone = "dim" if dim else "text"
+        if column == CARD:
+            simulated = any(table.cards[one].info.simulated for one in rows[:1].tolist())
+            simulated |= group is not None and machine is not None and machine.simulated
+            return FleetCell(self._name(row, group), tone, mark=SIMULATED * simulated, alarmed=bool(alerts[rows].any()))
+        if column == MODEL:
+            text = table.cards[row].info.name.removeprefix("NVIDIA ") if group is None else self._what(group)
+            return FleetCell(text, tone)
+        if column == STATE and group is None:
+            return self._state_cell(row, machine)
+        if column == STATE:
+            return self._group_state(int(alerts[rows].sum()), machine)
+        if column == THROTTLED and group is None:
+            code = table.reason_codes[row]
+            held = ", ".join(held_in_short(table.reasons[code])) if code >= 0 else ""
+            return FleetCell(held, "warning" if held and not dim else tone)
+        if column == THROTTLED:
+            number = int(self._held()[rows].sum())
+            return FleetCell(count_text(number, "card"), "warning") if number else FleetCell("")
+        if column == CHECK and group is None:
+            return verdict_cell(self.fleet.verdicts.get(self._key(row)))
+        if column == CHECK:
+            return self._group_verdict(rows)
+        if column == AGE:
+            return FleetCell(*age_cell(self.now() - of_known(np.max, table.column("time_unix_s")[rows])))
+        of = OF_SEVERAL.get(column, np.sum)
+        values = [of_known(of, table.column(name)[rows]) for name in NEEDED[column]]
+        text = figure(column, *values)
+        share = values[0] / values[1] if column == MEMORY and values[1] > 0 else math.nan
         return FleetCell(text, "dim" if text == MISSING else tone, share)
 
-    def _state_cell(self, row: int) -> FleetCell:
+    def _name(self, row: int, group: FleetGroup | None) -> str:
+        if group is not None:
+            return f"{'▾' if group.open else '▸'} {group.name}"
+        card = self.fleet.table.cards[row]
+        return card.info.id if self.arrangement.by == "machine" else card.name
+
+    def _state_cell(self, row: int, machine: FleetMachine | None) -> FleetCell:
         raised = self.fleet.alerts.of(row)
         if raised:
             worst = next((one for one in raised if one.is_alarm), raised[0])
-            sign = "✕" if worst.is_alarm else "△"
+            sign, tone = ALARM if worst.is_alarm else NOTICE
             more = f" +{len(raised) - 1}" if len(raised) > 1 else ""
-            return FleetCell(f"{sign} {worst.text}{more}", "error" if worst.is_alarm else "warning")
-        fleet = self.fleet.table
-        card = fleet.cards[row]
-        if self.arrangement.by == "machine":
+            return FleetCell(f"{sign} {worst.text}{more}", tone)
+        if machine is None or machine.state == "connected" or self.arrangement.by == "machine":
             return FleetCell("")
-        machine = fleet.machines.get(card.machine)
-        state = "lost" if machine is None else machine.state
-        return FleetCell("" if state == "connected" else STATES[state], "dim")
+        return FleetCell(STATES[machine.state], "dim")
 
-    def _group_cell(self, number: int, column: int) -> FleetCell:
-        group, fleet = self.arrangement.groups[number], self.fleet.table
-        machine = fleet.machines.get(group.name) if self.arrangement.by == "machine" else None
-        away = machine is not None and machine.state != "connected"
-        tone: Tone = "dim" if away else "text"
-        match column:
-            case 0:
-                some = (self.fleet.table.cards[row].info.simulated for row in group.rows[:1])
-                mark = SIMULATED * any((machine is not None and machine.simulated, *some))
-                alarmed = bool(self._alarms()[group.rows].any())
-                return FleetCell(f"{'▾' if group.open else '▸'} {group.name}", tone, mark=mark, alarmed=alarmed)
-            case 1:
-                return FleetCell(self._what(group), tone)
-            case 2:
-                return self._group_state(group, None if machine is None else machine.state)
-            case 8:
-                held = int(self._held()[group.rows].sum())
-                return FleetCell(count_text(held, "card") if held else "", "warning" if held else tone)
-            case 11:
-                return self._group_verdict(group.rows)
-            case 12:
-                newest = of_known(np.nanmax, fleet.column("time_unix_s")[group.rows])
-                return FleetCell(*age_cell(self.now() - newest))
-        values = {
-            name: of_known(OF_SEVERAL.get(name, np.nansum), fleet.column(name)[group.rows]) for name in NEEDED[column]
-        }
-        text, share = figure(column, values)
-        return FleetCell(text, "dim" if text == MISSING else tone, share)
+    def _group_state(self, alerts: int, machine: FleetMachine | None) -> FleetCell:
+        if not alerts:
+            return FleetCell("") if machine is None else FleetCell(STATES[machine.state], STATE_TONES[machine.state])
+        text = f"✕ {count_text(alerts, 'alert')}"
+        if machine is not None and machine.state != "connected":
+            text = f"{STATES[machine.state]}, {text}"
+        return FleetCell(text, "error")
 
     def _what(self, group: FleetGroup) -> str:
         """Which cards a group has."""
@@ -461,14 +447,6 @@ class FleetModel(RowsModel):
                 for (name, simulated), count in counts.items()
             )
         return self._contents[group.name]
-
-    def _group_state(self, group: FleetGroup, state: str | None) -> FleetCell:
-        count = int(self._alarms()[group.rows].sum())
-        parts = [STATES[state]] if state is not None and (state != "connected" or not count) else []
-        if count:
-            parts.append(f"✕ {count_text(count, 'alert')}")
-        tones: dict[str | None, Tone] = {"reconnecting": "warning", "lost": "error", "connecting": "dim"}
-        return FleetCell(", ".join(parts), "error" if count else tones.get(state, "text"))
 
     def _group_verdict(self, rows: Rows) -> FleetCell:
         ranks = self._ranks[rows]

@@ -6,19 +6,18 @@ from __future__ import annotations
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from PySide6.QtCore import QObject, Signal
 
 from devexplorer.core.alerts.rules import rules_of
 from devexplorer.core.base import BadInput, count_text, left_text, sentence
-from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet, OverSsh
 from devexplorer.core.fleet.events import FleetSource
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, host_members
 from devexplorer.core.fleet.report.history import TABLE, as_row, fleet_name, former, kept, stored_checks
-from devexplorer.core.fleet.simulated import Defect, SimulatedFleet
+from devexplorer.core.fleet.simulated import SimulatedFleet
 from devexplorer.core.fleet.window.watched_fleet import KnownInWindow, WatchedFleet, WindowMachines
 from devexplorer.core.machines.ssh.hosts import address
 from devexplorer.core.machines.window.link import link_of
@@ -31,17 +30,6 @@ if TYPE_CHECKING:
     from devexplorer.core.history.store_thread import StoreThread
 
 WINDOW = "Machines of this window"
-
-
-class Simulation(NamedTuple):
-    """A fleet to be simulated."""
-
-    nodes: int
-    profiles: tuple[Profile, ...]
-    defects: tuple[Defect, ...] = ()
-    seed: int = 0
-    hurries: bool = True
-    interval_s: float = 1.0
 
 
 class FleetRoom(QObject):
@@ -66,13 +54,9 @@ class FleetRoom(QObject):
         """Those that are in this window anyway."""
         self.open(WindowMachines(self._known), WINDOW)
 
-    def open_simulation(self, wanted: Simulation) -> None:
+    def open_simulation(self, source: SimulatedFleet) -> None:
         """A simulated fleet."""
-        source = SimulatedFleet(
-            wanted.nodes, wanted.profiles, wanted.defects, seed=wanted.seed, hurries=wanted.hurries,
-            interval_s=wanted.interval_s,
-        )  # fmt: skip
-        self.open(source, f"Simulated: {count_text(wanted.nodes, 'machine')}")
+        self.open(source, f"Simulated: {count_text(len(source.machines), 'machine')}")
 
     def open_hosts(self, path: Path) -> None:
         """The hosts of a list file, each over ssh."""

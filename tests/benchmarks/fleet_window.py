@@ -84,10 +84,11 @@ def measure(nodes: int, interval_s: float, seconds: float, warm_up: float) -> di
     from PySide6.QtWidgets import QApplication
 
     from devexplorer.core.devices.profiles import parse_virtual
+    from devexplorer.core.fleet.simulated import SimulatedFleet
     from devexplorer.core.session.session import Session
     from devexplorer.core.session.settings import SettingsFile
     from devexplorer.gui.fleet.model import HEAT
-    from devexplorer.gui.fleet.room import Simulation, room_of
+    from devexplorer.gui.fleet.room import room_of
     from devexplorer.gui.shell.app import App
 
     gc.disable()
@@ -104,7 +105,7 @@ def measure(nodes: int, interval_s: float, seconds: float, warm_up: float) -> di
         page.filter.setFocus()
         app.window.actions_by_id["enlarge"].trigger()
         room = room_of(context)
-        room.open_simulation(Simulation(nodes, tuple(parse_virtual(CARDS)), interval_s=interval_s))
+        room.open_simulation(SimulatedFleet(nodes, parse_virtual(CARDS), interval_s=interval_s, hurries=True))
         beats: list[tuple[float, float, int]] = []
         readings = [0]
         tick, apply = heart.tick, room.fleet.table.apply

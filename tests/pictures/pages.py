@@ -311,15 +311,14 @@ def fleet(stage: Stage) -> None:
     """A simulated fleet after a check that found its slow cards."""
     from devexplorer.core.devices.profiles import parse_virtual
     from devexplorer.core.fleet.check.plan import CheckPlan
-    from devexplorer.core.fleet.simulated import parse_defect
+    from devexplorer.core.fleet.simulated import SimulatedFleet, parse_defect
     from devexplorer.gui.fleet.model import CHECK
-    from devexplorer.gui.fleet.room import Simulation
     from devexplorer.gui.fleet.room import room_of as fleet_of
 
     page = stage.window.bottom_dock.show_page("fleet")
     defects = (parse_defect("slow:3/5:10%"), parse_defect("hot:9/2:20%"))
     room = fleet_of(stage.window.context)
-    room.open_simulation(Simulation(16, tuple(parse_virtual("8x NVIDIA H100 80GB HBM3")), defects))
+    room.open_simulation(SimulatedFleet(16, parse_virtual("8x NVIDIA H100 80GB HBM3"), defects, hurries=True))
     stage.wait(lambda: room.fleet.table.machines and room.fleet.table.settled)
     room.begin_check(CheckPlan())
     stage.wait(lambda: room.fleet.report is not None, 120.0)

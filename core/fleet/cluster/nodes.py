@@ -64,27 +64,19 @@ class Nodes:
             return False
         self._looked_s = time.monotonic()
         before = self.alive
+        names = {node.id: name for name, node in before.items()}
         listed = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         hosts = [str(node["NodeManagerHostname"]) for node in listed]
-        found = {
-            node.name: node
-            for entry, host in zip(listed, hosts, strict=True)
-            for node in [
-                Node(
-                    entry["NodeID"],
-                    host if hosts.count(host) == 1 else f"{host}-{entry['NodeID'][:6]}",
-                    float(entry["Resources"].get("GPU", 0)),
-                    str(entry["NodeManagerAddress"]),
-                    rack_of(entry.get("Labels") or {}),
-                )
-            ]
-        }
-        # A node keeps the name that it joined with, also when another one of its host comes or goes.
-        names = {node.id: name for name, node in before.items()}
-        self.alive = {
-            names.get(node.id, name): node._replace(name=names.get(node.id, name)) for name, node in found.items()
-        }
-        return self.alive.keys() != before.keys()
+        alive: dict[str, Node] = {}
+        for entry, host in zip(listed, hosts, strict=True):
+            number = entry["NodeID"]
+            name = host if hosts.count(host) == 1 else f"{host}-{number[:6]}"
+            name = names.get(number, name)  # the one that it joined with, also when another one of its host comes
+            cards = float(entry["Resources"].get("GPU", 0))
+            rack = rack_of(entry.get("Labels") or {})
+            alive[name] = Node(number, name, cards, str(entry["NodeManagerAddress"]), rack)
+        self.alive = alive
+        return alive.keys() != before.keys()
 
     def is_alive(self, name: str) -> bool:
         """Whether it is a part of the cluster, as far as was looked."""

@@ -15,6 +15,7 @@ from devexplorer.core.cli.stopping import Stopping
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
+from devexplorer.core.fleet.command_line import check_address
 from devexplorer.core.fleet.events import (
     CardsListed,
     FleetEvent,
@@ -74,9 +75,15 @@ def chosen(
     """The source that the options name, not started. Raises `BadInput` with everything that is wrong. `measures`:
     its cards are measured; simulated measurements take no longer than their computation."""
     if arguments.hosts is not None:
-        return _hosts(arguments, findings)
+        _real(arguments, findings, "hosts")
+        members = findings.checked(lambda: host_members(Path(arguments.hosts), arguments.virtual), [])
+        findings.demand_none()
+        return HostFleet(members)
     if getattr(arguments, "cluster", None) is not None:
-        return _cluster(arguments, findings)
+        _real(arguments, findings, "cluster")
+        findings.parsed(arguments.cluster, check_address, None)
+        findings.demand_none()
+        return ClusterFleet(arguments.cluster, arguments.virtual)
     defects = [findings.checked(partial(parse_defect, text)) for text in arguments.defect]
     nodes = findings.count(arguments.nodes, "--nodes")
     seed = findings.parsed(arguments.seed, _seed, 0)
@@ -106,25 +113,11 @@ def measured(arguments: argparse.Namespace, findings: TerminalFindings) -> Measu
     return source
 
 
-def _cluster(arguments: argparse.Namespace, findings: TerminalFindings) -> MeasuringSource:
-    for option in ("nodes", "defect"):
-        if getattr(arguments, option):
-            findings.add(f"--{option} is for simulated fleets, --cluster for a real one; give one of them")
+def _real(arguments: argparse.Namespace, findings: TerminalFindings, option: str) -> None:
+    for other in ("nodes", "defect"):
+        if getattr(arguments, other):
+            findings.add(f"--{other} is for simulated fleets, --{option} for real machines; give one of them")
     findings.check_virtual(arguments.virtual)
-    if not arguments.cluster.strip() or arguments.cluster.startswith("-"):
-        findings.add(f"--cluster '{arguments.cluster}' is no address; write auto or HOST:PORT of the cluster's head")
-    findings.demand_none()
-    return ClusterFleet(arguments.cluster, arguments.virtual)
-
-
-def _hosts(arguments: argparse.Namespace, findings: TerminalFindings) -> MeasuringSource:
-    for option in ("nodes", "defect"):
-        if getattr(arguments, option):
-            findings.add(f"--{option} is for simulated fleets, --hosts for real machines; give one of them")
-    findings.check_virtual(arguments.virtual)
-    members = findings.checked(lambda: host_members(Path(arguments.hosts), arguments.virtual), [])
-    findings.demand_none()
-    return HostFleet(members)
 
 
 def _seed(text: str) -> int:

@@ -5,13 +5,12 @@ end with it."""
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -24,12 +23,12 @@ from devexplorer.core.cli.startup import refuse, say
 from devexplorer.core.cli.stopping import Stopping
 from devexplorer.core.cli.terminal import Line, cell_len, console, is_styled, print_document, table, waiting
 from devexplorer.core.exporter.watching import belongs_to_a_port, parse_port
-from devexplorer.core.fleet.alerts import FleetAlerts, Raised
+from devexplorer.core.fleet.alerts import FleetAlerts
 from devexplorer.core.fleet.check.fleet_check import CheckReport, FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan, measured_cards, parse_kinds, within_budget
 from devexplorer.core.fleet.commands.choosing import CLOSE_S, DRAIN_S, chosen, gather, measured
 from devexplorer.core.fleet.commands.document import GAP, SIMULATED, fleet_document, fleet_lines
-from devexplorer.core.fleet.events import FleetSource, MeasuringSource
+from devexplorer.core.fleet.events import MeasuringSource
 from devexplorer.core.fleet.records import StoredCheck, Verdict
 from devexplorer.core.fleet.report.document import (
     check_document,
@@ -37,12 +36,14 @@ from devexplorer.core.fleet.report.document import (
     interrupted_line,
     kind_names,
     line,
+    measured_text,
     together_lines,
 )
 from devexplorer.core.fleet.report.files import report_file, write_check
 from devexplorer.core.fleet.report.history import TABLE, as_row, fleet_name, former, kept, stored_checks
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.history.store import Store
+from devexplorer.core.records.base import plain
 from devexplorer.core.watch.command import renews
 
 BEAT_S = 0.02
@@ -81,7 +82,10 @@ def check(arguments: argparse.Namespace) -> int:
         running.know(former(stored_checks(history.rows(TABLE)), running.cards, plan, fleet_name(source)))
         report = _run(running, source, cards, stopping)
         if not report.cancelled:
-            _keep(history, kept(report, fleet_name(source)))
+            try:
+                history.add_row(TABLE, as_row(kept(report, fleet_name(source))))
+            except Unavailable as error:
+                say(f"the check is not in the history: {error}")
     if report.cancelled and not report.measured:
         say("interrupted before anything was measured")
         return stopping.exit_code
@@ -94,20 +98,13 @@ def check(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_document(**check_document(report, uuids=arguments.uuids))
     else:
-        _print(report)
+        _write(lambda width: check_lines(report, width))
     if report.cancelled:
         return stopping.exit_code
     verdicts = {card.verdict for card in report.verdict.cards}
     if verdicts & {Verdict.SLOW, Verdict.FAILED} or report.slow_links or report.slow_machines:
         return 1
     return 0 if Verdict.NORMAL in verdicts else 2
-
-
-def _keep(history: Store, check: StoredCheck) -> None:
-    try:
-        history.add_row(TABLE, as_row(check))
-    except Unavailable as error:
-        say(f"the check is not in the history: {error}")
 
 
 def _dtypes(texts: Iterable[str]) -> list[str]:
@@ -123,33 +120,21 @@ def _nothing_measured(cards: FleetTable) -> str:
 def _run(running: FleetCheck, source: MeasuringSource, cards: FleetTable, stopping: Stopping) -> CheckReport:
     with waiting(ends=False) as monitor:
         running.start()
-        until: float | None = None
+        until_s = math.inf
         while running.report is None:
             events = source.drain()
             cards.apply(events)
             running.beat(events)
             if running.step is not None:
-                monitor.report(running.done, f"{running.step.kind.value} {running.step.dtype}".strip())
+                monitor.report(running.done, measured_text(running.step.kind, running.step.dtype))
             if not events:
                 stopping.wait(BEAT_S)
-            if stopping.asked and until is None:
-                until = time.monotonic() + SETTLE_S
+            if stopping.asked and until_s == math.inf:
+                until_s = time.monotonic() + SETTLE_S
                 running.cancel()
-            if until is not None and time.monotonic() > until:
+            if time.monotonic() > until_s:
                 raise BadInput("the check did not end in time")
     return running.report
-
-
-# --- what is shown
-
-
-def _print(report: CheckReport) -> None:
-    if sys.stdout is None:  # the shell closed it
-        return
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    styled = is_styled()
-    lines = check_lines(report, width)
-    sys.stdout.write("".join(f"{line.ansi() if styled else line.plain}\n" for line in lines))
 
 
 # A check of a fleet as lines of text: a card a line, then what concerns several.
@@ -188,6 +173,10 @@ def _together(report: CheckReport) -> list[str]:
     return [*lines, f"{slow or 'no'} slow card{'' if slow == 1 else 's'} of {len(report.verdict.cards)}{also}"]
 
 
+LOOK_S = 1.0
+"""Between two looks at alerts, by the rules that a window begins with."""
+
+
 def fleet(arguments: argparse.Namespace) -> int:
     """Print the fleet; returns the exit code: 2 where no machine could be reached."""
     if arguments.word == "check":
@@ -195,118 +184,72 @@ def fleet(arguments: argparse.Namespace) -> int:
     if arguments.word == "history":
         return history(arguments)
     findings = TerminalFindings()
-    interval = findings.seconds(arguments.interval, "--interval") or 1.0
+    interval_s = findings.seconds(arguments.interval, "--interval") or 1.0
     count = findings.count(arguments.count, "--count")
     port = findings.parsed(arguments.prometheus, parse_port, None)
     findings.parsed(arguments.address, partial(belongs_to_a_port, arguments), None)
-    source = chosen(arguments, interval, findings)
-    silent = port is not None and count is None and not arguments.json
-    if count is None and port is None:
+    source = chosen(arguments, interval_s, findings)
+    shows = port is None or count is not None
+    if port is None and count is None:
         count = 1
-    cards = FleetTable()
+    cards, alerts = FleetTable(), FleetAlerts(DEFAULT_RULES)
     with ExitStack() as ending:
-        serve = None if port is None else _serving(port, arguments.address, ending)
+        served = None
+        if port is not None:
+            from devexplorer.core.exporter.prometheus import serving
+            from devexplorer.core.fleet.commands import exporting
+
+            served = serving(port, arguments.address, ending)
         ending.callback(source.close, CLOSE_S)
         stopping = ending.enter_context(Stopping())
         source.start()
         if not gather(source, cards, stopping):
             return stopping.exit_code
-        alerts = _Alerts(cards)
-        show: Show
-        if silent:
-            show = _nothing
-        elif arguments.json:
-            show = alerts.print_document
-        else:
-            show = _lines(count, ending)
-        for tick in range(count) if count is not None else itertools.count():
-            if tick and not _follow(source, cards, stopping, interval, alerts.look):
+        show = _lines(count, ending)
+        look_s = next_s = time.monotonic()
+        shown = 0
+        while shown != count:
+            if time.monotonic() >= look_s:
+                look_s = max(look_s + LOOK_S, time.monotonic())
+                alerts.look(cards, time.time())
+            if time.monotonic() >= next_s:
+                if served is not None:
+                    served.machines = exporting.fleet_figures(cards, alerts.raised)
+                if arguments.json:
+                    print_document(**fleet_document(cards, alerts.raised, time.time()))
+                    if sys.stdout is not None:
+                        sys.stdout.flush()
+                elif shows:
+                    show(cards)
+                shown += 1
+                next_s = time.monotonic() + interval_s
+                continue
+            if stopping.wait(min(DRAIN_S, max(next_s - time.monotonic(), 0.0))):
                 return stopping.exit_code
-            if serve is not None:
-                serve(cards, alerts.raised)
-            show(cards)
+            cards.apply(source.drain())
     if not any(machine.state == "connected" for machine in cards.machines.values()):
         return refuse("no machine of the fleet could be reached")
     return 0
 
 
-def _follow(
-    source: FleetSource, cards: FleetTable, stopping: Stopping, seconds: float, look: Callable[[], object]
-) -> bool:
-    until = time.monotonic() + seconds
-    while not stopping.wait(min(DRAIN_S, max(until - time.monotonic(), 0.0))):
-        cards.apply(source.drain())
-        look()
-        if time.monotonic() >= until:
-            return True
-    return False
-
-
-# --- what is shown
-
-LOOK_S = 1.0
-Show = Callable[[FleetTable], None]
-
-
-def _nothing(cards: FleetTable) -> None:
-    """Who serves to Prometheus looks there."""
-
-
-def _serving(port: int, address: str | None, ending: ExitStack) -> Callable[[FleetTable, Sequence[Raised]], None]:
-    from devexplorer.core.exporter.prometheus import serving
-    from devexplorer.core.fleet.commands.exporting import fleet_figures
-
-    served = serving(port, address, ending)
-
-    def put(cards: FleetTable, raised: Sequence[Raised]) -> None:
-        served.machines = fleet_figures(cards, raised)
-
-    return put
-
-
-class _Alerts:
-    """By the rules that a window begins with."""
-
-    def __init__(self, cards: FleetTable) -> None:
-        self._cards, self._alerts, self._due_s = cards, FleetAlerts(DEFAULT_RULES), -math.inf
-        self.look()
-
-    def look(self) -> None:
-        """Once a second, however often it is called."""
-        now_s = time.monotonic()
-        if now_s >= self._due_s:
-            self._due_s = max(self._due_s + LOOK_S, now_s)
-            self._alerts.look(self._cards, time.time())
-
-    @property
-    def raised(self) -> list[Raised]:
-        """Everything that is."""
-        return self._alerts.raised
-
-    def print_document(self, cards: FleetTable) -> None:
-        """The fleet with its alerts."""
-        print_document(**fleet_document(cards, self.raised, time.time()))
-        if sys.stdout is not None:
-            sys.stdout.flush()
-
-
-def _lines(count: int | None, ending: ExitStack) -> Show:
+def _lines(count: int | None, ending: ExitStack) -> Callable[[FleetTable], None]:
     """On a terminal in place of those before, where there is more than one reading."""
     if count != 1 and renews():
         from devexplorer.core.cli.renewing import Renewing
 
         terminal = ending.enter_context(Renewing(console()))
         return lambda cards: terminal.show(line.rich() for line in fleet_lines(cards, *terminal.room()))
+    return lambda cards: _write(lambda width: fleet_lines(cards, width))
+
+
+def _write(lines: Callable[[int | None], Iterable[Line]]) -> None:
+    """`lines` are made for the width of the terminal, None where it is none."""
+    if sys.stdout is None:  # the shell closed it
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     styled = is_styled()
-    width = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
-
-    def write(cards: FleetTable) -> None:
-        if sys.stdout is not None:  # the shell closed it
-            lines = fleet_lines(cards, width)
-            sys.stdout.write("".join(f"{line.ansi() if styled else line.plain}\n" for line in lines))
-            sys.stdout.flush()
-
-    return write
+    sys.stdout.write("".join(f"{line.ansi() if styled else line.plain}\n" for line in lines(width)))
+    sys.stdout.flush()
 
 
 # `devexplorer fleet history`: the checks of fleets that were made, newest last.
@@ -329,39 +272,23 @@ def history(arguments: argparse.Namespace) -> int:
         return 0
     rows = table(">check", "started", ">cards", "kinds", "slow", "failed")
     for stored in checks:
-        cards = f"{stored.cards} (simulated)" if stored.simulated else str(stored.cards)
-        slow, failed = (list_text(list(names)) if names else "" for names in (stored.slow, stored.failed))
-        rows.add_row(str(stored.id), moment_text(stored.started_unix_s), cards, ", ".join(_kinds(stored)), slow, failed)
+        kinds = dict.fromkeys(measured_text(median.kind, median.dtype) for median in stored.medians)
+        rows.add_row(
+            str(stored.id),
+            moment_text(stored.started_unix_s),
+            f"{stored.cards}{SIMULATED if stored.simulated else ''}",
+            ", ".join(kinds),
+            ", ".join(stored.slow),
+            ", ".join(stored.failed),
+        )
     console().print(rows)
     return 0
 
 
-def _kinds(check: StoredCheck) -> list[str]:
-    return list(dict.fromkeys(f"{median.kind.value} {median.dtype}".rstrip() for median in check.medians))
-
-
 def _document(check: StoredCheck) -> dict[str, Any]:
-    return {
-        "id": check.id,
-        "started_unix_s": check.started_unix_s,
-        "ended_unix_s": check.ended_unix_s,
-        "simulated": check.simulated,
-        "in_turn": check.in_turn,
-        "soaked": check.soaked,
-        "cards": check.cards,
-        "slow": check.slow,
-        "failed": check.failed,
-        "rates": [
-            {
-                "machine": median.machine,
-                "device": median.device,
-                "name": median.name,
-                "uuid": median.uuid,
-                "kind": median.kind.value,
-                "dtype": median.dtype or None,
-                "median": median.median,
-                "simulated": median.simulated,
-            }
-            for median in check.medians
-        ],
-    }
+    document: dict[str, Any] = plain(check)
+    del document["medians"], document["fleet"]
+    document["rates"] = [
+        plain(median) | {"kind": median.kind.value, "dtype": median.dtype or None} for median in check.medians
+    ]
+    return document

@@ -3,14 +3,14 @@ functions, any thread."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from devexplorer.core.base import MISSING, bytes_text, printable
 from devexplorer.core.cli.terminal import Line, cell_len, set_cell_size
 from devexplorer.core.fleet.alerts import Raised
-from devexplorer.core.fleet.table import FleetCard, FleetTable
-from devexplorer.core.records import DeviceSample, Problem
+from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.records import DeviceSample
 from devexplorer.core.records.base import plain
 
 
@@ -18,41 +18,40 @@ def fleet_document(fleet: FleetTable, raised: Sequence[Raised], now: float) -> d
     """`"machines"` with the age of their last reading, `"devices"`, each with its machine and its last reading, and
     `"alerts"`: what is `raised` of them."""
     heard = last_heard(fleet)
-    machines = [
-        {
-            "name": machine.name,
-            "state": machine.state,
-            "age_s": max(now - heard[machine.name], 0.0) if machine.name in heard else None,
-            "problem": machine.problem or None,
-            "rack": machine.rack or None,
-            "simulated": machine.simulated,
-        }
-        for machine in fleet.machines.values()
-    ]
+    machines = []
+    for machine in fleet.machines.values():
+        read_s = heard.get(machine.name)
+        age_s = None if read_s is None else max(now - read_s, 0.0)
+        empty = {"problem": machine.problem or None, "rack": machine.rack or None}
+        machines.append(plain(machine) | {"age_s": age_s} | empty)
     devices = [
         {
             "machine": card.machine,
             **plain(card.info),
-            "sample": dict.fromkeys(DeviceSample.__struct_fields__)
-            | {"device": card.info.id, "simulated": card.info.simulated}
-            | (plain(sample) or {}),
+            "sample": plain(sample)
+            or dict.fromkeys(DeviceSample.__struct_fields__)
+            | {"device": card.info.id, "simulated": card.info.simulated},
         }
         for card, sample in zip(fleet.cards, fleet.samples, strict=True)
     ]
-    alerts = [_alert(fleet.cards[alert.row], alert) for alert in raised]
-    return {"machines": machines, "devices": devices, "alerts": alerts, "problems": _problems(fleet.problems)}
-
-
-def _alert(card: FleetCard, alert: Raised) -> dict[str, Any]:
-    return {
-        "machine": card.machine,
-        "device": card.info.id,
-        "metric": alert.metric,
-        "value": alert.value,
-        "level": alert.level,
-        "text": alert.text,
-        "simulated": card.info.simulated,
-    }
+    alerts = []
+    for alert in raised:
+        info = fleet.cards[alert.row].info
+        alerts.append(
+            {
+                "machine": fleet.cards[alert.row].machine,
+                "device": info.id,
+                "metric": alert.metric,
+                "value": alert.value,
+                "level": alert.level,
+                "text": alert.text,
+                "simulated": info.simulated,
+            }
+        )
+    problems = [
+        {"machine": machine, **plain(problem)} for machine, listed in fleet.problems.items() for problem in listed
+    ]
+    return {"machines": machines, "devices": devices, "alerts": alerts, "problems": problems}
 
 
 def last_heard(fleet: FleetTable) -> dict[str, float]:
@@ -62,10 +61,6 @@ def last_heard(fleet: FleetTable) -> dict[str, float]:
         if sample is not None:
             heard[card.machine] = max(heard.get(card.machine, 0.0), sample.time_unix_s)
     return heard
-
-
-def _problems(problems: Mapping[str, Sequence[Problem]]) -> list[dict[str, Any]]:
-    return [{"machine": machine, **plain(problem)} for machine, listed in problems.items() for problem in listed]
 
 
 TITLES = ("machine", "device", "name", ">util%", ">memory", ">°C", ">W/cap", ">MHz", ">PCIe", ">ECC", "throttled")

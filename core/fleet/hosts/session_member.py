@@ -58,6 +58,8 @@ MEET_S = 30.0
 """For all ranks to meet."""
 MODEL, BATCH = "resnet18", 32
 AUTOCAST = ("float16", "bfloat16")
+RATES = {MeasuredKind.MATMUL: "tflops", MeasuredKind.MODEL: "samples_per_s"}
+"""Fields of a `BenchPoint`; `gb_per_s` of everything else."""
 
 
 class Share(NamedTuple):
@@ -115,11 +117,7 @@ class SomeSession(Protocol):
 class SessionMember:
     """`drain` often; `measure` groups of this machine, one order at a time; `begin` when they are ready."""
 
-    def __init__(
-        self,
-        name: str,
-        session: SomeSession,
-    ) -> None:
+    def __init__(self, name: str, session: SomeSession) -> None:
         self.name = name
         self.session = session
         self.knows_devices = False
@@ -182,11 +180,6 @@ class SessionMember:
         self._order = order
         self._waiting = deque(shares.items())
         self._send()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether anything of an order is still to be measured."""
-        return bool(self._waiting or self._running)
 
     @property
     def has_virtual(self) -> bool:
@@ -326,7 +319,7 @@ class _Run:
 
     def take(self, point: BenchPoint) -> None:
         """A block."""
-        rate = _RATE[self.order.kind](point)
+        rate: float | None = getattr(point, RATES.get(self.order.kind, "gb_per_s"))
         repeats = point.finished is not None  # its rate is the median of what came before
         if rate is None or (repeats and self._any):
             return
@@ -352,20 +345,6 @@ class _Run:
                 simulated=self._simulated,
             )
         ]
-
-
-def _gb_per_s(point: BenchPoint) -> float | None:
-    return point.gb_per_s
-
-
-_RATE: dict[MeasuredKind, Callable[[BenchPoint], float | None]] = {
-    MeasuredKind.MATMUL: lambda point: point.tflops,
-    MeasuredKind.MODEL: lambda point: point.samples_per_s,
-    MeasuredKind.MEMORY: _gb_per_s,
-    MeasuredKind.COPIES: _gb_per_s,
-    MeasuredKind.PEER: _gb_per_s,
-    MeasuredKind.ALLREDUCE: _gb_per_s,
-}
 
 
 LEAD_S = 0.5

@@ -80,13 +80,11 @@ class WindowMachines:
         self._due_s = float("-inf")
         self._told: dict[str, FleetMachine] = {}
         self._listed: dict[str, CardsListed] = {}
-        self._read: dict[tuple[str, str], DeviceSample] = {}
+        self._read: dict[CardKey, DeviceSample] = {}
         self._known: dict[str, KnownInWindow] = {}
         """Of the last look."""
         self._members: dict[str, SessionMember] = {}
         """Those that have measured in this check."""
-        self._hears: dict[SessionMember, tuple[SomeSession, Callable[[PollResult], None]]] = {}
-        """What listens where."""
         self._addresses: dict[str, str] = {}
         self._events: deque[FleetEvent] = deque()
         self._joint, self._start_together = JointGroups(), JointStart(monotonic=monotonic)
@@ -148,16 +146,13 @@ class WindowMachines:
 
     def _member(self, one: KnownInWindow) -> SessionMember:
         """What measures there, and listens to what the window drains."""
+        assert one.session is not None  # else nothing can be measured there
         member = self._members.get(one.name)
-        session = one.session
-        assert session is not None  # else nothing can be measured there
-        if member is not None and member.session is not session:
+        if member is None or member.session is not one.session:
             self._forget(one.name)
-        if member is None or member.session is not session:
-            member = self._members[one.name] = SessionMember(one.name, session)
+            member = self._members[one.name] = SessionMember(one.name, one.session)
             member.take(PollResult([], None, one.state))  # which cards it has
-        heard = session.on_drained = partial(self._hear, member)
-        self._hears[member] = session, heard
+            one.session.on_drained = partial(self._hear, member)
         return member
 
     def _hear(self, member: SessionMember, news: PollResult) -> None:
@@ -173,10 +168,8 @@ class WindowMachines:
 
     def _forget(self, name: str) -> None:
         member = self._members.pop(name, None)
-        if member is not None and member in self._hears:
-            session, heard = self._hears.pop(member)
-            if session.on_drained is heard:
-                session.on_drained = None
+        if member is not None:
+            member.session.on_drained = None
 
     def _is_there(self, name: str) -> bool:
         """Whether it may still say that it is ready."""

@@ -46,13 +46,6 @@ def test_cards_are_sorted_within_their_groups_and_groups_by_their_first_card() -
     assert lines.lines[-1] == 3000
 
 
-def test_equal_cards_keep_their_order() -> None:
-    lines = FleetArrangement(table(4, 8))
-    lines.set_by("nothing")
-    lines.arrange(np.zeros(32))
-    assert lines.lines.tolist() == list(range(32))
-
-
 def test_cards_are_grouped_by_model_and_rack() -> None:
     fleet = table(6, 4, ("NVIDIA H100", "Tesla T4"))
     lines = FleetArrangement(fleet)

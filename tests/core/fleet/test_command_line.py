@@ -60,13 +60,6 @@ def test_the_document_has_every_machine_and_card(capfdbinary: pytest.CaptureFixt
     assert [(problem["machine"], problem["device"]) for problem in document["problems"]] == [("node1", "vgpu:1")]
 
 
-def test_the_table_marks_what_is_simulated(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run("--nodes", "1", *T4S) == 0
-    lines = capfd.readouterr().out.splitlines()
-    assert lines[0].split()[:3] == ["machine", "device", "name"]
-    assert all("(simulated)" in line for line in lines[1:])
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -96,7 +89,7 @@ def scraped(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
     def scrape(*words: str, change: Callable[[FleetTable], None] = lambda cards: None) -> dict[str, list[Any]]:
         got: list[str] = []
 
-        def look(cards: FleetTable) -> None:
+        def look(**document: object) -> None:
             url = capfd.readouterr().err.split()[-1]
             with urllib.request.urlopen(url, timeout=30) as answer:
                 got.append(answer.read().decode())
@@ -108,7 +101,7 @@ def scraped(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
             return figures(cards, raised)
 
         monkeypatch.setattr(exporting, "fleet_figures", changed)
-        monkeypatch.setattr(command._Alerts, "print_document", lambda _, cards: look(cards))
+        monkeypatch.setattr(command, "print_document", look)
         assert run(*words, "--json", "--count", "1", "--prometheus", "0") == 0
         assert not [thread for thread in threading.enumerate() if "prometheus" in thread.name]
         families = text_string_to_metric_families(got[0])
@@ -136,10 +129,7 @@ def test_a_machine_that_is_away_is_down_and_its_last_readings_are_not_served(
         cards.apply([MachineChanged(machine=away)])
 
     found = scraped("--nodes", "2", *T4S, change=cut)
-    assert {sample.labels["machine"]: sample.value for sample in found["devexplorer_machine_up"]} == {
-        "node0": 1.0,
-        "node1": 0.0,
-    }
+    assert [sample.value for sample in found["devexplorer_machine_up"]] == [1.0, 0.0]
     assert {sample.labels["machine"] for sample in found["DCGM_FI_DEV_GPU_TEMP"]} == {"node0"}
     assert len(found["devexplorer_machine_age_seconds"]) == 2
 
@@ -150,11 +140,9 @@ def test_alerts_are_served(scraped: Callable[..., dict[str, list[Any]]]) -> None
     labels = alert.labels
     assert (labels["machine"], labels["device"], labels["metric"]) == ("node1", "vgpu:0", "lost")
     assert (labels["level"], labels["simulated"]) == ("alarm", "true")
-    assert "devexplorer_alert" not in scraped("--nodes", "2", *T4S)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_it_is_interrupted_and_prints_only_where(number: signal.Signals) -> None:
+def test_it_serves_until_it_is_interrupted_and_prints_only_where() -> None:
     words = ["fleet", "--nodes", "2", *T4S, "--interval", "0.2", "--prometheus", "0"]
     with subprocess.Popen([*CLI, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serving:
         try:
@@ -165,11 +153,11 @@ def test_it_serves_until_it_is_interrupted_and_prints_only_where(number: signal.
                 assert serving.poll() is None
                 with urllib.request.urlopen(url, timeout=30) as answer:
                     text = answer.read().decode()
-            serving.send_signal(number)
+            serving.send_signal(signal.SIGTERM)
             out, err = serving.communicate(timeout=60)
         finally:
             serving.kill()
-    assert serving.returncode == 128 + number
+    assert serving.returncode == 128 + signal.SIGTERM
     assert (out, err) == ("", "")
 
 
@@ -205,17 +193,6 @@ def test_a_check_of_a_healthy_fleet_says_so(capfd: pytest.CaptureFixture[str]) -
     lines = capfd.readouterr().out.splitlines()
     assert lines[-1].strip() == "no slow cards of 16"
     assert all("(simulated)" in line for line in lines[1:-1])
-
-
-@pytest.mark.parametrize("name", ["landlord.html", "landlord.json"])
-def test_a_check_writes_its_report(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / name
-    words = ["--seconds", "5", "--kind", "matmul", "--defect", "slow:1/5", "--report", str(path)]
-    assert run("check", "--nodes", "2", *H100S, *words) == 1
-    assert f"report written to {path}" in capfd.readouterr().err
-    text = path.read_text(encoding="utf-8")
-    assert "node1/vgpu:5" in text
-    assert "simulated" in text
 
 
 @pytest.fixture

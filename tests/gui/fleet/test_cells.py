@@ -31,5 +31,5 @@ from devexplorer.gui.widgets.table import PAD_PX
 def test_sums_over_many_cards_fit_into_their_column(
     qtbot: QtBot, column: int, first: float, rest: float, text: str
 ) -> None:
-    assert figure(column, {"value": first, "limit": rest})[0] == text
+    assert figure(column, first, rest) == text
     assert QFontMetrics(font(Role.TEXT)).horizontalAdvance(text) < WIDTHS[column] - PAD_PX

@@ -25,13 +25,14 @@ from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.cluster.cluster_fleet import OverSsh
 from devexplorer.core.fleet.events import FleetEvent, FleetMachine, MachineChanged, Readings
 from devexplorer.core.fleet.records import Basis, MeasuredKind
+from devexplorer.core.fleet.simulated import SimulatedFleet
 from devexplorer.core.history.store import SideRow
 from devexplorer.core.records import DeviceSample
 from devexplorer.gui.fleet.actions import export, open_cluster
 from devexplorer.gui.fleet.dialogs import CheckDialog, ClusterDialog, SimulatedFleetDialog
 from devexplorer.gui.fleet.model import AGE, CARD, CHECK, HEAT, LOAD, MODEL, STATE
 from devexplorer.gui.fleet.page import FleetPage
-from devexplorer.gui.fleet.room import FleetRoom, Simulation, room_of
+from devexplorer.gui.fleet.room import FleetRoom, room_of
 from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.machines.room import room_of as machines_of
 
@@ -257,7 +258,7 @@ def beat_until(desk: Desk, done: object) -> None:
 
 
 def test_the_report_of_a_check_is_written(desk: Desk, tmp_path: Path) -> None:
-    desk.room.open_simulation(Simulation(1, tuple(parse_virtual("4x Tesla T4"))))
+    desk.room.open_simulation(SimulatedFleet(1, parse_virtual("4x Tesla T4"), hurries=True))
     beat_until(desk, lambda: desk.room.fleet.table.machines and desk.room.fleet.table.settled)
     desk.room.begin_check(CheckPlan(kinds=(MeasuredKind.MEMORY,), seconds=2.0))
     beat_until(desk, lambda: desk.room.fleet.report is not None)
@@ -289,7 +290,7 @@ def test_a_check_is_kept_and_the_next_one_compares_cards_with_it(desk: Desk) -> 
     machines = MachinesFake(desk.context)
     machines.machines[0].session = SimpleNamespace(listener=lambda _: history)  # type: ignore[assignment]
     vars(machines_of(desk.context))["register"] = machines
-    desk.room.open_simulation(Simulation(1, tuple(parse_virtual("2x Tesla T4"))))
+    desk.room.open_simulation(SimulatedFleet(1, parse_virtual("2x Tesla T4"), hurries=True))
     beat_until(desk, lambda: desk.room.fleet.table.machines and desk.room.fleet.table.settled)
     for number in (1, 2):
         desk.room.begin_check(CheckPlan(kinds=(MeasuredKind.MEMORY,), seconds=10.0))

@@ -27,7 +27,6 @@ from devexplorer.core.records import (
     Event,
     JobEnded,
     StartBenchmark,
-    StopBenchmark,
 )
 from devexplorer.gui.fleet.dialogs import CheckDialog
 from devexplorer.gui.fleet.page import FleetPage
@@ -121,21 +120,6 @@ def test_all_cards_of_the_window_are_measured_at_one_moment_and_the_slow_one_is_
     session = desk.two.app.session
     assert session is not None
     assert session.on_drained is None
-
-
-def test_a_cancelled_check_stops_its_runs_on_every_machine(desk: Desk) -> None:
-    desk.check()
-    desk.two.until(lambda: all(len(desk.runs(engine)) == 2 for engine in (desk.here, desk.far)))
-    QTest.mouseClick(desk.page.cancel_button, LEFT)
-    desk.two.until(lambda: desk.room.fleet.report)
-    for engine in (desk.here, desk.far):
-        desk.two.until(
-            lambda engine=engine: (
-                {sent.run for sent in engine.sent if isinstance(sent, StopBenchmark)}  # type: ignore[misc]
-                == set(desk.runs(engine).values())
-            )
-        )
-    assert "Interrupted after" in desk.page.message.text()
 
 
 def test_a_machine_that_is_not_connected_is_left_out_and_the_dialog_says_why(desk: Desk) -> None:

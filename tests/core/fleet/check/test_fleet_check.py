@@ -10,7 +10,7 @@ import pytest
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check.fleet_check import CheckReport, FleetCheck, OrderResults
-from devexplorer.core.fleet.check.plan import CheckPlan, CheckStep, parse_kinds, seconds_of, steps, within_budget
+from devexplorer.core.fleet.check.plan import CheckPlan, CheckStep, seconds_of, steps, within_budget
 from devexplorer.core.fleet.events import (
     BlocksMeasured,
     CardDetails,
@@ -94,12 +94,6 @@ def test_how_much_is_done_follows_the_time_that_it_takes() -> None:
     assert SimulatedFleet.at_once
 
 
-def test_a_healthy_fleet_has_no_slow_card_and_no_slow_link() -> None:
-    report = checked(6)
-    assert not peculiar(report)
-    assert (report.slow_links, report.slow_machines) == ((), ())
-
-
 def test_a_machine_that_slows_all_of_them_down_is_named() -> None:
     report = checked(5, "link:3/0:90%", kinds=(MeasuredKind.ALLREDUCE,))
     assert report.slow_machines == ("node3",)
@@ -138,12 +132,6 @@ def test_products_are_measured_in_each_dtype_and_everything_on_all_cards() -> No
         (MeasuredKind.COPIES, ""), (MeasuredKind.MATMUL, "float16"), (MeasuredKind.MATMUL, "float32"),
     ]  # fmt: skip
     assert all(len(step.groups) == 3 for step in planned)
-
-
-def test_kinds_are_read_once_each_and_others_refused() -> None:
-    assert parse_kinds("memory, matmul,memory") == (MeasuredKind.MEMORY, MeasuredKind.MATMUL)
-    with pytest.raises(BadInput, match="'speed' is not a kind of measurement; write matmul"):
-        parse_kinds("matmul,speed")
 
 
 # --- a source that the test plays

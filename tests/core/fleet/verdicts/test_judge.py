@@ -67,15 +67,10 @@ def test_with_a_history_of_its_own_one_card_is_enough(cards: int) -> None:
     assert any(one.basis is Basis.OWN_HISTORY and one.slow for one in judged.cards[0].comparisons)
 
 
-def test_cards_of_another_kind_are_no_equals() -> None:
-    cards = [replace(one, name="A100") if index < 2 else one for index, one in enumerate(fleet(8, 0, 1))]
+@pytest.mark.parametrize("other", [{"name": "A100"}, {"power_limit_default_w": 310.0}, {"simulated": False}])
+def test_cards_of_another_kind_are_no_equals(other: dict[str, object]) -> None:
+    cards = [replace(one, **other) if index < 2 else one for index, one in enumerate(fleet(8, 0, 1))]
     assert verdicts(judge(cards))[:2] == ["unknown"] * 2
-    other_limit = [
-        replace(one, power_limit_default_w=310.0) if index < 2 else one for index, one in enumerate(fleet(8, 0, 1))
-    ]
-    assert verdicts(judge(other_limit))[:2] == ["unknown"] * 2
-    real = [replace(one, simulated=False) if index < 2 else one for index, one in enumerate(fleet(8, 0, 1))]
-    assert verdicts(judge(real))[:2] == ["unknown"] * 2
 
 
 def test_half_a_fleet_that_is_slow_is_two_speeds_and_the_faster_half_is_normal() -> None:
@@ -87,29 +82,21 @@ def test_half_a_fleet_that_is_slow_is_two_speeds_and_the_faster_half_is_normal()
     assert "8 of 16 cards run at" in group_line(cases[MeasuredKind.MATMUL])
 
 
+def faster(card: CardMeasurement, factor: float) -> CardMeasurement:
+    rates = [replace(one, blocks=tuple(block * factor for block in one.blocks)) for one in card.rates]
+    return replace(card, rates=tuple(rates))
+
+
 def test_all_cards_slower_than_they_were_are_said_as_one() -> None:
-    cards = [
-        replace(
-            one,
-            rates=tuple(replace(r, blocks=tuple(block * 0.9 for block in r.blocks)) for r in one.rates),
-        )
-        for one in fleet(16, former_runs=5)
-    ]
-    judged = judge(cards)
+    judged = judge([faster(one, 0.9) for one in fleet(16, former_runs=5)])
     assert {finding.case for finding in judged.groups} == {GroupCase.ALL_CHANGED}
     assert set(verdicts(judged)) == {"slow"}
     assert all(found.worst is not None and found.worst.basis is Basis.OWN_HISTORY for found in judged.cards)
 
 
 def test_a_card_that_did_not_gain_what_the_others_gained_is_not_called_slower_than_it_was() -> None:
-    cards = fleet(16, former_runs=5)
-    gained = [
-        one
-        if index == 0
-        else replace(one, rates=tuple(replace(r, blocks=tuple(block * 1.04 for block in r.blocks)) for r in one.rates))
-        for index, one in enumerate(cards)
-    ]
-    assert verdicts(judge(gained))[0] == "normal"
+    first, *others = fleet(16, former_runs=5)
+    assert verdicts(judge([first, *(faster(one, 1.04) for one in others)]))[0] == "normal"
 
 
 def test_lost_and_failed_and_wrong() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fakes.fleet_measurements import Defect, DefectKind, Noise, measured
+from fakes.fleet_measurements import Noise, measured
 from msgspec.structs import replace
 
 from devexplorer.core.fleet.records import CardMeasurement, FleetVerdict, GroupCase, GroupFinding, MeasuredKind
@@ -62,19 +62,6 @@ def test_the_time_that_is_advised_for_uncertain_figures_is_enough(seed: int) -> 
     )
     again = checked(64, noise, blocks=int(seconds), seed=seed + 100)  # of a second each
     assert coarse(again) == []
-
-
-def test_a_slow_card_is_found_after_the_advised_time() -> None:
-    def one_slow(blocks: int) -> FleetVerdict:
-        defects = {37: Defect(DefectKind.SLOW, 0.88)}
-        noise = Noise(cards=0.01, blocks=0.25)
-        return judge(measured(np.random.default_rng(3), 64, defects, noise, kinds=(MeasuredKind.MATMUL,),
-                              blocks=blocks))  # fmt: skip
-
-    short = one_slow(30)
-    assert short.slow == ()
-    (finding,) = coarse(short)
-    assert [card.device for card in one_slow(int(finding.seconds or 0)).slow] == ["vgpu:5"]
 
 
 def test_too_few_blocks_ask_for_as_many_as_it_takes() -> None:
