@@ -165,7 +165,7 @@ def test_a_card_that_answers_nothing_shows_nothing_and_says_why(
     assert {problem.device for problem in watch.sampler.problems} == {"nvml:0"}
 
 
-@pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, UNKNOWN])
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, UNKNOWN])
 def test_each_function_that_fails_costs_its_own_fields_and_no_others(nvml_library: NvmlLibrary, code: int) -> None:
     nvml_library.reset(["h200", "rtx4080", "t4"])
     nvml_library.freeze(1000.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes.host import hosted
-from fakes.look_records import CPU, GIB, VGPU, sample, server, server_details, server_sample, state_with
+from fakes.look_records import CPU, server, server_sample
 from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication, QListWidgetItem
@@ -13,7 +13,6 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.session.state import State
 from devexplorer.gui.devices.details import DetailsPanel, FactsSheet
-from devexplorer.gui.widgets import EDGE_PX
 from devexplorer.gui.widgets.theme import THEMES, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
@@ -86,18 +85,6 @@ def test_only_the_rows_that_changed_are_painted_again(qtbot: QtBot) -> None:
     assert {said(panel.sheet.item(at)) for at in painted} == {"temperature: 71 °C"}
 
 
-@pytest.mark.parametrize(("width", "columns"), [(300, 1), (640, 2), (1264, 4), (2540, 8)])
-def test_columns_follow_the_width_and_none_is_cut_at_the_side(qtbot: QtBot, width: int, columns: int) -> None:
-    panel = panel_for(qtbot, server(1), width=width)
-    QApplication.processEvents()
-    sheet = panel.sheet
-    boxes = [box_of(sheet, group.title, row.label) for group in sheet.groups for row in group.rows]
-    lefts = {box.left() for box in boxes if box.left() + EDGE_PX < sheet.viewport().width()}
-    assert len(lefts) == min(columns, len({box.left() for box in boxes}))
-    assert not any(a.intersects(b) for at, a in enumerate(boxes) for b in boxes[at + 1 :])
-    assert all(left + boxes[0].width() <= sheet.viewport().width() for left in lefts)
-
-
 @pytest.mark.parametrize("height", range(634, 1060, 71))
 def test_groups_are_whole_where_there_is_room_for_their_columns(qtbot: QtBot, height: int) -> None:
     panel = panel_for(qtbot, server(1), width=1478, height=height)
@@ -150,24 +137,6 @@ def test_rows_are_walked_with_the_arrow_keys_and_scrolled_to(qtbot: QtBot) -> No
     assert panel.sheet.verticalScrollBar().value() > 0
     qtbot.keyClick(panel.sheet, Qt.Key.Key_Up)
     assert panel.sheet.currentItem() is not current
-
-
-def test_a_simulated_device_is_marked(qtbot: QtBot) -> None:
-    state = state_with(CPU, VGPU)
-    sample(state, "vgpu:0", GIB)
-    panel = panel_for(qtbot, state, "vgpu:0")
-    assert panel.name.full_text == "Tesla T4, simulated"
-    assert all(group.title != "Power and heat" for group in panel.sheet.groups)
-
-
-def test_details_that_arrive_later_are_shown(qtbot: QtBot) -> None:
-    state = state_with(CPU, *(device.info for device in server(1).devices.values() if device.info.kind == "cuda"))
-    panel = panel_for(qtbot, state)
-    assert "no reading yet" in item_of(panel.sheet, "Identity", "serial").toolTip()
-    state.apply(server_details(0))
-    panel.refresh()
-    assert value(panel, "Identity", "serial") == "1650223000000"
-    assert value(panel, "NVLink", "link 17") == "4.0 to 00000000:B1:00.0"
 
 
 @pytest.mark.parametrize("name", THEMES)

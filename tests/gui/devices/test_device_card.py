@@ -227,19 +227,6 @@ def test_a_row_has_room_for_its_whole_id_and_all_bars_are_in_line(qtbot: QtBot):
     assert rows[0].bar.geometry().left() >= 11 + widest + 6, "edge, id, gap"
 
 
-def test_nothing_in_a_row_moves_when_a_warning_comes_and_the_unit_is_in_the_header(qtbot: QtBot):
-    state = many(9)
-    panel = panel_for(qtbot, state)
-    row = next(item for item in panel.items.values() if isinstance(item, DeviceRow))
-    before = row.bar.geometry()
-    device = state.devices[row.device_id]
-    row.refresh(device, (Problem(device=row.device_id, field=None, reason="it does not answer"),))
-    assert row.texts.warning
-    assert row.bar.geometry() == before
-    assert panel.subtitle == "GiB"
-    assert panel_for(qtbot, many(2)).subtitle == "", "cards name the unit themselves"
-
-
 def test_with_many_devices_cards_give_way_until_all_can_be_seen(qtbot: QtBot):
     panel = panel_for(qtbot, many(9))
     kinds = [type(item) for item in panel.items.values()]

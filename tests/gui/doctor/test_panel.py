@@ -31,7 +31,7 @@ from devexplorer.core.records import (
 from devexplorer.core.records.doctor import CHANGED
 from devexplorer.core.session.state import State
 from devexplorer.gui.doctor.finding import PATH, PLACE, RULE, all_of_it, cost_text, sign_of
-from devexplorer.gui.doctor.page import AT_WORK, CLEAN, NO_MODEL, NOTHING, OLD, ONLY_CPU, WORKING, DoctorPanel
+from devexplorer.gui.doctor.page import AT_WORK, NO_MODEL, NOTHING, OLD, ONLY_CPU, WORKING, DoctorPanel
 from devexplorer.gui.widgets.table import ROW_PX, Cell
 
 LEFT = Qt.MouseButton.LeftButton
@@ -247,14 +247,6 @@ def test_problems_come_first_then_what_was_not_checked_then_notes(panel: DoctorP
 def test_the_verdict_is_one_line(found: Diagnosis, sign: str, words: str) -> None:
     assert sign_of(found) == sign
     assert all_of_it(found) == words
-
-
-def test_a_clean_model_is_said_to_be_clean(panel: DoctorPanel, state: State) -> None:
-    say(state, panel, diagnosis())
-    assert panel.nothing.isVisible()
-    assert panel.nothing.text() == CLEAN
-    assert panel.verdict.full_text.startswith("No problem")
-    assert not panel.finding.isVisible()
 
 
 def test_what_was_not_checked_is_never_clean(qtbot: QtBot, panel: DoctorPanel, state: State) -> None:

@@ -445,15 +445,3 @@ def test_without_an_engine_and_in_a_recording_nothing_can_be_asked_for(panel: Ex
     panel.refresh()
     assert panel.replicate.start_button.isEnabled()
     assert panel.replicate.answer.offers.buttons[0].isEnabled()
-
-
-def test_every_field_has_a_name(panel: ExperimentsPanel) -> None:
-    fields = [
-        panel.ask.question,
-        panel.replicate.devices,
-        panel.replicate.input,
-        panel.time_work.device,
-        panel.time_work.size_edit,
-    ]
-    fields += [panel.time_work.iterations_edit, panel.crossover.device, panel.crossover.largest]
-    assert all(field.accessibleName() for field in fields)

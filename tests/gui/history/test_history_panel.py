@@ -125,19 +125,6 @@ def click_row(
 # --- what is listed ---------------------------------------------------------------------------------------------------
 
 
-def test_while_the_runs_are_asked_for_again_it_is_not_said_that_there_are_none(qtbot: QtBot) -> None:
-    panel, source = panel_with(qtbot)
-    answers = []
-    source.request = lambda kind, text, limit, show: answers.append(show)  # type: ignore[method-assign]
-    panel.refresh()
-    assert panel.nothing.isVisible()
-    assert panel.nothing.text() == "Loading the history…"
-    assert not panel.count.text()
-    answers[0]([], 0)
-    assert panel.empty.isVisible()
-    assert panel.count.text() == "0 runs"
-
-
 def test_without_a_run_the_panel_says_so_and_offers_a_benchmark(qtbot: QtBot) -> None:
     panel, _ = panel_with(qtbot)
     assert panel.empty.isVisible()
@@ -433,14 +420,6 @@ def test_the_chosen_runs_are_exported_without_names_until_asked_for(qtbot: QtBot
     assert source.exported == [(kind, tmp_path / f"runs.{kind}", (2,), False)]
     panel.show_problem("")  # as after every request
     assert panel.message.full_text == f"1 runs are in {tmp_path / f'runs.{kind}'}."
-
-
-def test_without_a_choice_all_that_are_listed_are_exported(qtbot: QtBot, tmp_path: Path) -> None:
-    panel, source = panel_with(qtbot, *(stored(matmul(), number) for number in (3, 2, 1)))
-    panel.names_action.trigger()
-    panel.export_menu.actions()[0].trigger()
-    panel.context.chosen(tmp_path / "runs.csv")  # type: ignore[attr-defined]
-    assert source.exported == [("csv", tmp_path / "runs.csv", (3, 2, 1), True)]
 
 
 def test_a_report_of_no_runs_asks_for_no_file(qtbot: QtBot) -> None:

@@ -8,7 +8,7 @@ from fakes.look_records import CPU, ENGINE, VGPU, state_with
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
@@ -16,7 +16,6 @@ from devexplorer.core.learn.course import EXERCISES
 from devexplorer.core.records import Command, JobEnded, JobStarted, NewTensor, SetThreads, Undo
 from devexplorer.core.session.state import State
 from devexplorer.gui.learn.page import PAUSED, WRONG, LearnPanel
-from devexplorer.gui.widgets.table import ROW_PX
 from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 LEFT, Key = Qt.MouseButton.LeftButton, Qt.Key
@@ -98,12 +97,6 @@ def test_nothing_is_made_again_while_nothing_changes(panel: LearnPanel) -> None:
     assert panel.rows == rows, "a step that is done changes its looks only"
 
 
-def test_signs_have_the_colours_of_the_theme(panel: LearnPanel) -> None:
-    dark = panel.rows[0].sign.pixmap().toImage()
-    set_theme(LIGHT)
-    assert panel.rows[0].sign.pixmap().toImage() != dark
-
-
 def test_enter_answers_the_last_step_and_goes_on_to_the_next_exercise(panel: LearnPanel) -> None:
     panel.choose("this-machine")
     panel.answer.setFocus()
@@ -112,15 +105,6 @@ def test_enter_answers_the_last_step_and_goes_on_to_the_next_exercise(panel: Lea
     assert panel.next.hasFocus()
     QTest.keyClick(panel.next, Key.Key_Return)
     assert panel.course.exercise.id != "this-machine"
-
-
-@pytest.mark.parametrize("height", [300, 500, 560])
-def test_below_a_narrow_list_lies_an_exercise_that_has_more_than_half(panel: LearnPanel, height: int) -> None:
-    panel.resize(360, height)
-    QApplication.processEvents()
-    assert panel.area.geometry().top() > panel.table.geometry().bottom()
-    assert panel.area.height() >= height // 2
-    assert panel.table.height() >= 3 * ROW_PX
 
 
 def test_a_text_that_is_being_typed_stays(panel: LearnPanel) -> None:
@@ -258,26 +242,6 @@ def test_a_recording_pauses_the_exercise(panel: LearnPanel) -> None:
     assert not panel.note.isVisible()
 
 
-@pytest.mark.parametrize("size", [(1264, 274), (2544, 274)])
-def test_nothing_is_cut_off(qtbot: QtBot, state: State, size: tuple[int, int]) -> None:
-    panel = shown(qtbot, state)
-    panel.resize(*size)
-    titles = [panel.table.fontMetrics().horizontalAdvance(one.title) for one in EXERCISES]
-    topics = [panel.table.fontMetrics().horizontalAdvance(one.topic) for one in EXERCISES]
-    assert panel.table.columnWidth(1) >= max(titles) + 12
-    assert panel.table.columnWidth(2) >= max(topics) + 12
-    assert not panel.table.horizontalScrollBar().isVisible()
-    for exercise in IDS:
-        panel.choose(exercise)
-        assert panel.area.horizontalScrollBar().maximum() == 0, exercise
-
-
-def test_in_a_high_and_narrow_panel_the_list_takes_what_the_exercise_leaves(qtbot: QtBot, panel: LearnPanel) -> None:
-    panel.resize(560, 1000)
-    qtbot.waitUntil(lambda: panel.table.height() >= 600)
-    assert panel.area.height() >= 300
-
-
 def test_on_a_low_page_the_present_step_is_scrolled_into_sight(qtbot: QtBot, panel: LearnPanel) -> None:
     panel.resize(900, 100)
     panel.choose("several")
@@ -294,11 +258,3 @@ def test_on_a_low_page_the_present_step_is_scrolled_into_sight(qtbot: QtBot, pan
 
     panel.choose("this-machine")
     qtbot.waitUntil(lambda: in_sight(panel.answer))
-
-
-@pytest.mark.parametrize(("width", "said"), [(700, True), (1000, False), (1264, True)])
-def test_the_list_says_what_exercises_are_about_where_its_column_has_room(
-    panel: LearnPanel, width: int, said: bool
-) -> None:
-    panel.resize(width, 900)
-    assert panel.table.isColumnHidden(2) is not said

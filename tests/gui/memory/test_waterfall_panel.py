@@ -17,7 +17,6 @@ from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions import Controller, WindowContext
 from devexplorer.gui.memory.page import MemoryKey, MemoryPanel
-from devexplorer.gui.widgets import ScrollArea
 from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 PROCESSES = (
@@ -305,32 +304,7 @@ def test_it_works_in_little_room_and_in_both_themes(qtbot: QtBot, state: State, 
     assert panel.table.selected_key == MemoryKey("free")
 
 
-def test_below_the_table_the_counts_take_no_more_than_their_texts(qtbot: QtBot, state: State) -> None:
-    panel = panel_of(qtbot, state, 780, 510)
-    QApplication.processEvents()
-    assert panel.table.verticalScrollBar().maximum() == 0
-    texts = (panel.side.views, panel.side.why)
-    lowest = max(part.mapTo(panel, part.rect().bottomLeft()).y() for part in texts)
-    assert panel.height() - 36 <= lowest < panel.height()
-    counts = panel.side.parentWidget().parentWidget()
-    assert isinstance(counts, ScrollArea)
-    assert counts.verticalScrollBar().maximum() == 0
-
-
 def test_without_devices_it_is_empty(qtbot: QtBot) -> None:
     panel = panel_of(qtbot, State())
     assert panel.device_id == ""
     assert panel.table.rows_model.rows == []
-
-
-def test_in_a_narrow_page_a_long_name_leaves_room_for_every_button_and_whole_columns(
-    qtbot: QtBot, state: State
-) -> None:
-    long = msgspec.structs.replace(CUDA, name="NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition")
-    state.devices["cuda:0"].info = long
-    panel = panel_of(qtbot, state)
-    panel.refresh()
-    assert panel.minimumSizeHint().width() <= 880
-    panel.resize(900, 150)
-    assert panel.table.isColumnHidden(2)
-    assert panel.table.horizontalHeader().length() <= panel.table.viewport().width()

@@ -265,11 +265,6 @@ def test_a_filter_knows_words_for_what_is_special_about_a_tensor(tree: ObjectsMo
     assert shown(tree) == found
 
 
-def test_the_branches_to_the_matches_are_opened_and_the_matches_are_not(filled: ObjectsModel):
-    look_for(filled, "hidden")
-    assert [index.data(TARGET_ROLE) for index in filled.opened()] == ["mlp"]
-
-
 def test_a_filter_follows_the_objects(filled: ObjectsModel):
     look_for(filled, "cuda:1")
     assert shown(filled) == []

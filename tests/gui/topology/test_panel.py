@@ -18,7 +18,6 @@ from devexplorer.core.telemetry.topology_text import Pairs
 from devexplorer.core.virtual.device.machine import topology
 from devexplorer.gui.topology.page import TopologyPanel
 from devexplorer.gui.topology.picture import DEVICE_PX, LABEL_PX, LINE_PX, arrange, fabrics, name_lines
-from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -311,31 +310,3 @@ def test_sixteen_devices_can_be_scrolled_to_in_a_narrow_window(qtbot: QtBot) -> 
     assert panel.area.horizontalScrollBar().maximum() > 0
     assert panel.picture.width() >= panel.picture.layout_now.width
     assert panel.table.horizontalScrollBar().maximum() > 0
-
-
-def test_where_picture_and_matrix_are_whole_only_one_above_the_other_they_are(qtbot: QtBot) -> None:
-    panel = panel_for(qtbot, server(8), 780, 460)
-    for width, height, is_beside in (
-        (780, 460, False), (1500, 460, True), (780, 240, True), (780, 460, False), (780, 430, False),
-    ):  # fmt: skip
-        panel.resize(width, height)
-        QApplication.processEvents()
-        assert (panel.splitter.orientation() == Qt.Orientation.Horizontal) == is_beside
-        if not is_beside:
-            assert panel.area.horizontalScrollBar().maximum() == 0
-            assert panel.area.verticalScrollBar().maximum() == 0
-            assert panel.table.verticalScrollBar().maximum() == 0
-
-
-def test_the_picture_is_drawn_in_either_theme(qtbot: QtBot) -> None:
-    panel = panel_for(qtbot, server(8))
-    looks = []
-    for theme in (DARK, LIGHT):
-        set_theme(theme)
-        image = panel.picture.grab().toImage()
-        looks.append(image)
-        for name, box in panel.picture.layout_now.devices.items():
-            wanted = theme.devices[panel._state.devices[name].colour % len(theme.devices)]
-            edge = [image.pixelColor(round(box.left()) + 1, round(box.top()) + y).name().upper() for y in range(6, 32)]
-            assert wanted in edge, name
-    assert looks[0] != looks[1]
