@@ -122,16 +122,6 @@ def test_the_same_six_calls_reach_the_driver_through_the_real_pynvml(nvml_librar
     nvml.close()
 
 
-def test_a_field_that_this_user_may_not_ask_for_says_so() -> None:
-    fake = FakeNvml(FakeCard(uuid=A))
-    fake.fail("nvmlDeviceGetPowerUsage", FakeNvml.NVML_ERROR_NO_PERMISSION)
-    nvml, (card,) = opened(fake)
-    assert read(nvml, card).power_w is None
-    assert [problem.reason for problem in nvml.problems] == ["not available: this user may not ask for it"]
-    fake.heal()
-    assert read(nvml, card).power_w == 35.5
-
-
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -188,18 +178,6 @@ def test_an_unsupported_field_is_none_stated_once_and_not_asked_again() -> None:
     (problem,) = nvml.problems
     assert (problem.device, problem.field) == ("nvml:1", "power_w")
     assert fake.calls["nvmlDeviceGetPowerUsage"] == 6  # five for the first card, one for the second
-
-
-def test_a_passing_failure_is_stated_and_withdrawn() -> None:
-    fake = FakeNvml(FakeCard(uuid=A))
-    nvml, (card,) = opened(fake)
-    fake.fail("nvmlDeviceGetClockInfo", FakeNvml.NVML_ERROR_UNKNOWN)
-    assert read(nvml, card).sm_clock_mhz is None
-    assert read(nvml, card).sm_clock_mhz is None
-    assert [problem.field for problem in nvml.problems] == ["sm_clock_mhz"]
-    fake.heal()
-    assert read(nvml, card).sm_clock_mhz == 1590
-    assert nvml.problems == ()
 
 
 def test_a_lost_card_is_one_problem_and_hides_no_other() -> None:
@@ -297,15 +275,6 @@ def test_a_name_that_is_no_utf8_is_shown_as_far_as_it_is() -> None:
     fake.fail("nvmlDeviceGetName", UnicodeDecodeError("utf-8", b"Tesla \xff\xfe T4", 6, 7, "invalid start byte"))
     _, (card,) = opened(fake)
     assert card.name == "Tesla �� T4"
-
-
-def test_features_that_a_card_simply_lacks_are_no_problems() -> None:
-    fake = FakeNvml(FakeCard(uuid=A))
-    for function in ("nvmlDeviceGetNumFans", "nvmlDeviceGetFanSpeed", "nvmlDeviceGetMigMode", "nvmlDeviceGetEccMode"):
-        fake.fail(function, FakeNvml.NVML_ERROR_NOT_SUPPORTED)
-    nvml, (card,) = opened(fake)
-    assert (card.ecc, card.mig, nvml.read_slow(card).fan_percent) == (None, None, None)
-    assert nvml.problems == ()
 
 
 def test_after_close_nothing_is_asked() -> None:
@@ -432,13 +401,6 @@ def test_the_stand_in_has_the_names_and_codes_of_the_real_module() -> None:
             inspect.signature(getattr(real, name)).bind(*required)  # a TypeError when the real one wants others
     assert real.NVMLError(FakeNvml.NVML_ERROR_GPU_IS_LOST).value == FakeNvml.NVML_ERROR_GPU_IS_LOST
     assert not issubclass(real.NVMLLibraryMismatchError, real.NVMLError)
-
-
-def test_the_real_library_or_its_absence_is_reported_without_an_exception() -> None:
-    nvml = Nvml()
-    started = nvml.start()
-    assert started == (not any(problem.field == "nvml" for problem in nvml.problems))
-    nvml.close()
 
 
 def test_a_card_that_is_lost_now_repeats_nothing_of_before() -> None:

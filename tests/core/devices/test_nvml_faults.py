@@ -207,24 +207,6 @@ def test_a_card_lost_in_the_middle_comes_back(watch: Watch) -> None:
     until(lambda: watch.of("nvml:0", DeviceDetails)[-1].serial is not None)
 
 
-def test_the_driver_is_unloaded_and_loaded_again(watch: Watch) -> None:
-    watch.library.driver(False)
-    for device in ("nvml:0", "nvml:1"):
-        until(lambda device=device: known(watch.last(device)) == {})  # type: ignore[misc]
-    until(lambda: watch.told_of("driver"))
-    until(lambda: all(card.broken for card in watch.sampler.cards))
-    assert len(watch.sampler.cards) == 2, "they are still shown"
-    cpu = len(watch.of("cpu"))
-    until(lambda: len(watch.of("cpu")) > cpu + 3)
-    watch.library.driver(True)
-    for device in ("nvml:0", "nvml:1"):
-        watch_again = len(watch.of(device))
-        until(lambda device=device: watch.last(device).power_w is not None)  # type: ignore[misc]
-        assert len(watch.of(device)) >= watch_again
-    until(lambda: not watch.sampler.problems and not any(card.broken for card in watch.sampler.cards))
-    assert watch.library.initialised == 1
-
-
 def test_the_library_is_missing_until_it_is_installed(
     watching: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,32 +323,6 @@ def test_mig_is_switched_under_our_feet(watch: Watch) -> None:
     until(lambda: not watch.sampler.problems)
 
 
-def test_a_hot_added_card_is_found(nvml_library: NvmlLibrary, watching: Callable[..., Watch]) -> None:
-    held = {"0000:1b:00.0", "0000:27:00.0"}
-    watch = watching(driver_cards=lambda: frozenset(held))
-    nvml_library.list_new_cards_only_after_start()
-    watch.sampler.start()
-    watch.goes_on("nvml:1")
-    nvml_library.add("t4")
-    held.add("0000:33:00.0")
-    watch.goes_on("nvml:2")
-    assert [card.uuid for card in watch.sampler.cards] == UUIDS
-    until(lambda: any(len(event.affinities) == 3 for event in list(watch.events) if isinstance(event, Topology)))
-    assert watch.sampler.problems == ()
-
-
-def test_a_card_that_is_taken_out_stays_visible_as_a_problem(watch: Watch) -> None:
-    watch.library.unplug(1)
-    until(lambda: known(watch.last("nvml:1")) == {})
-    until(lambda: watch.told_of("it was there and is not any more"))
-    assert [(card.uuid, card.broken is None) for card in watch.sampler.cards] == [(UUIDS[0], True), (UUIDS[1], False)]
-    watch.goes_on("nvml:0")
-    watch.library.unplug(1, False)
-    watch.goes_on("nvml:1")
-    until(lambda: not watch.sampler.problems)
-    until(lambda: not any(card.broken for card in watch.sampler.cards))
-
-
 def test_the_card_that_moves_up_to_the_place_of_one_that_is_gone_is_not_taken_for_it(watch: Watch) -> None:
     watch.library.unplug(0)
     until(lambda: watch.told_of("it was there and is not any more"))
@@ -392,19 +348,6 @@ def test_new_names_bring_details_and_topology_under_them(watch: Watch) -> None:
     until(lambda: {affinity.device for affinity in last().affinities} == {"cuda:0", "cuda:1"})
     (link,) = last().links
     assert {link.a, link.b} == {"cuda:0", "cuda:1"}
-
-
-def test_a_clock_that_jumps_changes_the_stamps_and_nothing_else(watching: Callable[..., Watch]) -> None:
-    jump = [0.0]
-    watch = watching(unix_clock=lambda: 1e9 + jump[0])
-    watch.sampler.start()
-    for offset in (0.0, -86400.0, 86400.0 * 365):
-        jump[0] = offset
-        until(lambda offset=offset: watch.last("nvml:0").time_unix_s == 1e9 + offset)  # type: ignore[misc]
-        watch.goes_on("nvml:0")
-    gaps = [sample for sample in watch.of("nvml:0") if known(sample) == {}]
-    assert gaps == []
-    assert watch.sampler.problems == ()
 
 
 def test_values_of_the_library_come_through_unchanged(

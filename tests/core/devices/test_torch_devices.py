@@ -19,7 +19,7 @@ from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.benchmark.kind import kind_of
 from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.devices import torch_devices
-from devexplorer.core.devices.backend import Backend, DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.nvml.library import Nvml, free_bytes
@@ -458,13 +458,6 @@ def test_the_real_cpu() -> None:
     assert found.device_sample("cpu", 0.0) is None
     found.synchronize("cpu")
     found.empty_cache("cpu")
-
-
-def test_it_is_a_backend_of_the_registry() -> None:
-    member: Backend = backend(FakeCudaTorch(1), FakeLibcuda(T4))
-    registry = DeviceRegistry([member])
-    assert registry.usable() == ["cpu", "cuda:0"]
-    assert registry.backend(registry.choose("cuda")) is member
 
 
 def test_threads_are_set_within_what_the_machine_has() -> None:
