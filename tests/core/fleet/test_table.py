@@ -62,9 +62,9 @@ def curve(*readings: tuple[float, float | None]) -> list[float]:
 
 
 def test_the_history_has_means_of_bins_and_gaps() -> None:
-    history = curve((0.0, 10.0), (1.0, 20.0), (2.0, None), (BIN_S, 40.0), (4 * BIN_S, 80.0))
+    history = curve((0.0, 10.0), (1.0, 20.0), (2.0, None), (BIN_S, 40.0), (BIN_S + 1, 60.0), (4 * BIN_S, 80.0))
     assert len(history) == BINS
-    assert history[-5:] == pytest.approx([15.0, 40.0, np.nan, np.nan, 80.0], nan_ok=True)
+    assert history[-5:] == pytest.approx([15.0, 50.0, np.nan, np.nan, 80.0], nan_ok=True)
     assert np.isnan(history[:-5]).all()
     history = curve((0.0, 10.0), (10 * BINS * BIN_S, 30.0))
     assert history[-1] == 30.0

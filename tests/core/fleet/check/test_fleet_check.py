@@ -10,7 +10,7 @@ import pytest
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check.fleet_check import CheckReport, FleetCheck, OrderResults
-from devexplorer.core.fleet.check.plan import CheckPlan, CheckStep, seconds_of, steps, within_budget
+from devexplorer.core.fleet.check.plan import CheckPlan, CheckStep, parse_kinds, seconds_of, steps, within_budget
 from devexplorer.core.fleet.events import (
     BlocksMeasured,
     CardDetails,
@@ -132,6 +132,10 @@ def test_products_are_measured_in_each_dtype_and_everything_on_all_cards() -> No
         (MeasuredKind.COPIES, ""), (MeasuredKind.MATMUL, "float16"), (MeasuredKind.MATMUL, "float32"),
     ]  # fmt: skip
     assert all(len(step.groups) == 3 for step in planned)
+
+
+def test_a_kind_that_is_named_twice_is_measured_once() -> None:
+    assert parse_kinds("memory, matmul,memory") == (MeasuredKind.MEMORY, MeasuredKind.MATMUL)
 
 
 # --- a source that the test plays

@@ -10,6 +10,7 @@ from devexplorer.core.allreduce.kind import AllReduceSpec
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.fleet.events import (
     BlocksMeasured,
+    CardDetails,
     CardsListed,
     FleetEvent,
     GroupEnded,
@@ -29,6 +30,7 @@ from devexplorer.core.records import (
     BenchReady,
     BenchStarted,
     Command,
+    DeviceDetails,
     DeviceInfo,
     EngineLost,
     Event,
@@ -156,6 +158,11 @@ def test_after_a_break_what_is_over_is_known_from_the_snapshot() -> None:
     state.apply(BenchEnded(run=1, time_unix_s=9.0, result=None, reason="it was stopped"))
     assert ended(one.say()) == [(0, "it was stopped")]
     assert ended(one.say(JobEnded(request=2, ok=False, time_unix_s=9.0))) == [(1, "it was not carried out")]
+
+
+def test_details_of_cards_are_passed_on() -> None:
+    details = DeviceDetails(device="cuda:0", time_unix_s=1.0, pcie_width_max=16)
+    assert One().say(details) == [CardDetails(machine="forge", details=details)]
 
 
 def test_a_card_that_is_gone_is_one_line() -> None:

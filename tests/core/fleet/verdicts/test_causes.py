@@ -92,7 +92,9 @@ def test_weak_evidence_is_named_after_the_card() -> None:
 
 
 def test_what_all_cards_have_explains_nothing() -> None:
-    readings = replace(USUAL, throttled=bits(0x20), power_cap_w=500.0, power_w=498.0, pcie_width=8)
+    readings = replace(
+        USUAL, throttled=bits(0x20), power_cap_w=500.0, power_w=498.0, pcie_width=8, ecc_corrected=50, pcie_replays=500
+    )
     for slow, expected in ((CHIP, CauseId.CARD), (COPIES, CauseId.LINK)):
         assert likely_causes(readings, [readings] * 5, slow)[0].cause is expected
 
