@@ -11,6 +11,8 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import itertools
+import operator
 import os
 import re
 import sys
@@ -274,6 +276,8 @@ class _HolderSearch:
             if id(candidate) in ours or id(candidate) in self._own or _is(candidate, *_PASSED_OVER):
                 continue
             referents = gc.get_referents(candidate)
+            if type(candidate) is tuple and len(candidate) != len(referents):
+                continue  # another thread is making it: what is not there yet must not be looked at
             if not ids.isdisjoint(map(id, referents)) and not _is_our_object(candidate):
                 found.append((candidate, [one for one in referents if id(one) in ids]))
         return found
@@ -439,7 +443,23 @@ _PASSED_OVER = (types.ModuleType, types.CodeType, _HolderSearch, types.MemberDes
 
 def live_tensors() -> list[torch.Tensor]:
     """Every tensor that Python knows."""
-    return of_kind(gc.get_objects(), torch.Tensor)
+    return live_objects(torch.Tensor)
+
+
+def live_objects(*kinds: type) -> list[Any]:
+    """Every object of these classes that Python knows.
+
+    No other thread may run while all objects are in a list: where one is just making a tuple of what a generator gives,
+    it could not shorten it, and gets a SystemError. So the list is made, looked through and emptied in one call into C,
+    in which Python changes no threads.
+    """
+    types = set(map(type, itertools.chain.from_iterable(map(gc.get_objects, (None,)))))
+    fitting = {exact for exact in types if issubclass(exact, kinds)}
+    every: list[Any] = []
+    filled = itertools.chain.from_iterable(map(operator.iadd, (every,), map(gc.get_objects, (None,))))
+    fits = map(fitting.__contains__, map(type, iter(every)))  # follows what is filled in
+    emptied: Iterator[Any] = filter(None, map(list.clear, (every,)))
+    return list(itertools.chain(itertools.compress(filled, fits), emptied))
 
 
 def of_kind(objects: list[Any], *kinds: type) -> list[Any]:

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from devexplorer.core.observe.alive import FEW, of_kind, storage_key, variables
+from devexplorer.core.observe.alive import FEW, live_objects, of_kind, storage_key, variables
 from devexplorer.core.observe.graph import grad_fn, gradient, saved_in
 
 PARAMETERS, BUFFERS, GRADIENTS, STATE = "parameters", "buffers", "gradients", "optimizer state"
@@ -188,9 +188,10 @@ class Graphs:
 
 
 class LiveMemory:
-    """See above. `step_mark`: the number of autograd's sequence at the last step of an optimizer; 0: there was none."""
+    """See above. `step_mark`: the number of autograd's sequence at the last step of an optimizer; 0: there was none.
+    `containers`: they will be looked for, among all objects; not while the script goes on (`live_objects`)."""
 
-    def __init__(self, card: FullDevice, step_mark: int, seconds: float) -> None:
+    def __init__(self, card: FullDevice, step_mark: int, seconds: float, *, containers: bool = False) -> None:
         self.card = card
         self.began = time.monotonic()
         self._deadline = time.thread_time() + seconds
@@ -211,9 +212,9 @@ class LiveMemory:
         """The exception that keeps most, with the tensors of all of them; `find_errors`."""
         self.held: set[int] = set()
         """`id` of tensors that a container or an object of the script's refers to; `find_containers`."""
-        self._objects = objects = gc.get_objects()
+        self._objects = gc.get_objects() if containers else []
         """Everything that was there before us."""
-        known = of_kind(objects, torch.Tensor, nn.Module, Optimizer)
+        known = live_objects(torch.Tensor, nn.Module, Optimizer)
         self.tensors = tensors = of_kind(known, torch.Tensor)
         self._add(tensors)
         self._models(of_kind(known, nn.Module))

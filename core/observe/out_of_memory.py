@@ -206,7 +206,7 @@ def look(
     card: FullDevice, requested: int, message: str, frames: list[FrameType], records: bool, step_mark: int
 ) -> OutOfMemoryReport:
     """What is in the memory of a device that is full, and why. `frames`: of the script, the innermost first."""
-    live = LiveMemory(card, step_mark, COLLECT_SECONDS)
+    live = LiveMemory(card, step_mark, COLLECT_SECONDS, containers=True)
     try:
         return _report(live, requested, message, frames, records)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from torch import nn
 
 import devexplorer
 from devexplorer.core.observe import alive
-from devexplorer.core.observe.alive import held_by
+from devexplorer.core.observe.alive import held_by, live_objects
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 KEPT: dict[str, Any] = {}
@@ -168,3 +169,52 @@ def test_on_a_virtual_gpu_it_is_the_same(virtual: VirtualMachine) -> None:
 def test_it_stops_at_its_limit_and_says_so() -> None:
     (found,) = alive.search([tensor()], seconds=0.0).values()
     assert [str(one) for one in found] == ["not found within the time limit"]
+
+
+def test_no_tuple_that_another_thread_is_making_fails_while_objects_are_looked_up() -> None:
+    """In a list of all objects it would have one reference too many to be shortened."""
+    begun, goes_on = threading.Event(), threading.Event()
+    made: list[tuple[int, ...]] = []
+
+    def numbers() -> Iterator[int]:
+        yield 1
+        begun.set()
+        goes_on.wait()
+        yield 2
+
+    thread = threading.Thread(target=lambda: made.append(tuple(numbers())))
+
+    class Asking(type):
+        def __subclasscheck__(cls, kind: type) -> bool:
+            goes_on.set()
+            thread.join()
+            return False
+
+    class Wanted(metaclass=Asking):
+        pass
+
+    thread.start()
+    begun.wait()
+    assert live_objects(Wanted) == []
+    assert made == [(1, 2)]
+
+
+def test_a_tuple_that_another_thread_is_making_is_left_alone() -> None:
+    """Its last places are empty, and to read one would end the process."""
+    begun, goes_on = threading.Event(), threading.Event()
+    made: list[tuple[torch.Tensor, ...]] = []
+    wanted = tensor()
+
+    def tensors() -> Iterator[torch.Tensor]:
+        yield wanted
+        begun.set()
+        goes_on.wait()
+
+    thread = threading.Thread(target=lambda: made.append(tuple(tensors())))
+    thread.start()
+    begun.wait()
+    (found,) = alive.search([wanted]).values()
+    goes_on.set()
+    thread.join()
+    assert made == [(wanted,)]
+    assert not any("[0]" in str(one) for one in found)
