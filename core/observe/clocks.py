@@ -25,8 +25,8 @@ SIMULATORS = (
 
 STORAGES = ("devexplorer.core.virtual.device.accounting", "StorageBlock")
 
-UNCOUNTED = 1.5
-"""What it takes to get there and back, and what is freed afterwards, is not counted: about half as much again."""
+UNCOUNTED_NS = 20_000
+"""What it takes to get there and back each time: 10 to 25 µs were measured, with the modules that call it."""
 
 LARGE_BYTES = 32 << 20
 """From here on glibc gives memory back to the system whenever it is freed, page by page: the values of virtual GPUs are
@@ -44,6 +44,9 @@ class Clock:
     """What passes now is no time of the script's."""
     launches = 0.0
     """How many times as long as the card works the host takes to start its kernels; 0: not known."""
+    own = 0.0
+    """Share of forward, backward and the optimizer during which the card waits for the script's own lines there, as
+    far as that is known."""
 
     def between(self, begun: Any, ended: Any, waiting: bool) -> tuple[int, float]:
         """Nanoseconds on the processor's clock, and on the one that counts. `waiting`: the script's own lines and the
@@ -79,9 +82,9 @@ class SimulatedClocks(Clock):
         self._overlapped = overlapped
         self._machine = machine
         self._simulating = _simulating()
-        self._queue = _RunQueue()
+        self._queue = self._simulating.queue
         self._busy = self._busy_seconds()
-        self._launched = self._worked = 0.0
+        self._launched = self._worked = self._taken = self._waited = 0.0
 
     def _busy_seconds(self) -> float:
         return float(sum(gpu.clock.busy_seconds for gpu in self._machine.gpus))
@@ -103,22 +106,32 @@ class SimulatedClocks(Clock):
             clock = gpu.clock
             device += clock.busy_seconds
             host += clock.thread_host_seconds
-        return perf_counter_ns(), device, host, self._simulating.nanoseconds, self._queue.nanoseconds()
+        return perf_counter_ns(), device, host, self._simulating.so_far(), self._queue.nanoseconds()
 
     def between(self, begun: Any, ended: Any, waiting: bool) -> tuple[int, float]:
         """What the card would have taken; where it had nothing to do, what the processor took."""
         real = ended[0] - begun[0]
         device, host, simulating = ended[1] - begun[1], ended[2] - begun[2], ended[3] - begun[3]
-        if not waiting:
-            self._launched += host
-            self._worked += device
-            self.launches = self._launched / self._worked if self._worked > 0 else 0.0
         if device <= 0 and host <= 0:
             return real, max(0.0, real - (ended[4] - begun[4]))
+        own = max(0.0, real - simulating - (ended[4] - begun[4]))
         card = 1e9 * self._overlapped(device, host)
-        if waiting:  # the script's own work goes on beside what was simulated in it
-            card += max(0.0, real - UNCOUNTED * simulating - (ended[4] - begun[4]))
+        if waiting:
+            card += own
+        else:  # the card works on what is launched while the script's own lines go on
+            taken = 1e9 * self._overlapped(device, host + own / 1e9)
+            self._sum_up(device, host, taken, taken - card)
+            card = taken
         return real, card if math.isfinite(card) else 0.0
+
+    def _sum_up(self, device: float, host: float, taken: float, waited: float) -> None:
+        """What the model takes, and why: `launches` and `own`."""
+        self._launched += host
+        self._worked += device
+        self._taken += taken
+        self._waited += waited
+        self.launches = self._launched / self._worked if self._worked > 0 else 0.0
+        self.own = self._waited / self._taken if self._taken > 0 else 0.0
 
 
 class _RunQueue:
@@ -147,10 +160,12 @@ class _RunQueue:
 
 
 class _Simulating:
-    """Counts what passes within virtual GPUs on one thread."""
+    """Counts what passes within virtual GPUs on one thread, while that has a processor."""
 
     def __init__(self) -> None:
         self.nanoseconds = 0
+        self.queue = _RunQueue()
+        self._begun = 0
         self._thread = get_ident()
         self._freeing = _nanoseconds_to_free_a_byte()
         self.within = False
@@ -163,16 +178,25 @@ class _Simulating:
             if self.within or get_ident() != self._thread:
                 return function(*args, **kwargs)
             self.within = True
-            begun = perf_counter_ns()
+            self._begun = self._running()
             try:
                 return function(*args, **kwargs)
             finally:
-                self.nanoseconds += perf_counter_ns() - begun
+                self.nanoseconds += self._running() - self._begun + UNCOUNTED_NS
                 self.within = False
 
         made: Any = counted
         made.__code__ = made.__code__.replace(co_name=function.__name__)  # virtual GPUs look who has called them
         return made
+
+    def _running(self) -> int:
+        return perf_counter_ns() - self.queue.nanoseconds()
+
+    def so_far(self) -> int:
+        """With what is going on: the script's own code can be called within it, as the hooks of a backward."""
+        if not self.within:
+            return self.nanoseconds
+        return self.nanoseconds + self._running() - self._begun
 
     def count_freed(self, delete: Any) -> Any:
         """The finalizer of a storage, counted with what comes after it: the system takes the pages back."""
@@ -180,7 +204,7 @@ class _Simulating:
         @functools.wraps(delete)
         def freed(block: Any) -> None:
             if block.nbytes >= LARGE_BYTES and not self.within and get_ident() == self._thread:
-                self.nanoseconds += round(self._freeing * block.nbytes / UNCOUNTED)
+                self.nanoseconds += round(self._freeing * block.nbytes)
             delete(block)
 
         return freed

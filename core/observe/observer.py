@@ -26,8 +26,11 @@ from devexplorer.core.observe.called import CalledModel, largest_first, observed
 from devexplorer.core.observe.clocks import EventClock, HostClock, SimulatedClocks
 from devexplorer.core.observe.memory import MemoryWatch, virtual_machine
 from devexplorer.core.observe.phases import (
+    EVALUATION,
+    FORWARD,
     LONG_STEP_MARKS,
     NAMES,
+    READ,
     REST,
     StepFold,
     StepTimes,
@@ -310,7 +313,9 @@ class Observation:
     def _look_at_rest(self) -> None:
         times, _ = self.fold.counts()
         total = sum(times.counted)
-        if self.fold.steps >= 4 and total and times.counted[REST] > REST_SHARE * total:
+        looked_at = times.counted[REST] + times.counted[READ]
+        looked_at += self.fold.clock.own * (times.counted[FORWARD] + times.counted[EVALUATION])
+        if self.fold.steps >= 4 and total and looked_at > REST_SHARE * total:
             self.places = RestPlaces(self)
             self.places.start()
 
@@ -464,11 +469,13 @@ class Observation:
             steps=self.fold.steps,
             step_seconds=float(np.median(rows.sum(1))) / 1e9 if len(rows) else None,
             rests=self.places.found if self.places is not None else Counter(),
+            within=self.places.within if self.places is not None else Counter(),
             growth=self.memory.growth(),
             simulated=self.fold.clock.name == "simulated",
             host_reads=hooks.watch.host_reads,
             training=self._trained,
             launches=self.fold.clock.launches,
+            own=self.fold.clock.own,
         )
 
     def _made(

@@ -1,7 +1,8 @@
 """Which lines the script's own time is spent in. A thread of its own, `observe-rest`, for a hundred samples at most.
 
 It begins only once such time is a large part of a step, looks at the observed thread while that is in none of the other
-phases, and ends. Marks alone cannot tell what comes after the optimizer from what prepares the next batch.
+phases or keeps a card waiting within a model, and ends. Marks alone cannot tell what comes after the optimizer from
+what prepares the next batch.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from devexplorer.core.observe import hooks
-from devexplorer.core.observe.phases import REST, line_text
+from devexplorer.core.observe.phases import EVALUATION, FORWARD, REST, line_text
 
 if TYPE_CHECKING:
     from devexplorer.core.observe.observer import Observation
@@ -86,6 +87,8 @@ class RestPlaces:
         self._stop = threading.Event()
         self.found: Counter[tuple[str | None, str]] = Counter()
         """(where in the loop, line of the user's own code) -> samples."""
+        self.within: Counter[str] = Counter()
+        """Lines of a model's own that no operation of torch goes on in."""
         self._since: Counter[tuple[str | None, str]] = Counter()
         """Of a step that is not over: what follows the last one, saving the model say, belongs to none."""
 
@@ -108,15 +111,19 @@ class RestPlaces:
                 if self._run.rounds != rounds:
                     self._keep()
                     rounds = self._run.rounds
-                if phases[-1] != REST:
+                phase, clock = phases[-1], self._run.fold.clock
+                calling = phase in (FORWARD, EVALUATION) and clock.own > 0
+                if phase != REST and not calling:
                     continue
-                simulating = self._run.fold.clock.simulating
+                simulating = clock.simulating
                 frame = sys._current_frames().get(observed)
                 stack = stack_of(frame)
-                if stack and not (simulating and any(is_simulator(code) for code, _ in stack)):
+                if calling:
+                    self._count_within(stack, simulating)
+                elif stack and not (simulating and any(is_simulator(code) for code, _ in stack)):
                     self._count(stack)
                 del frame
-                if self.found.total() >= SAMPLES:
+                if self.found.total() + self.within.total() >= SAMPLES:
                     return
             self._keep()
         except Exception as error:
@@ -136,6 +143,13 @@ class RestPlaces:
             elif where == BEFORE and stack[-1][0].co_filename.endswith(_WAITS):
                 where = WAITING
             self._since[where, line_text(code, line)] += 1
+
+    def _count_within(self, stack: Stack, simulating: bool) -> None:
+        """What is called within torch is an operation, or the module of one."""
+        if stack and not simulating:
+            code, line = stack[-1]
+            if is_own(code.co_filename):
+                self.within[line_text(code, line)] += 1
 
 
 def is_simulator(code: Any) -> bool:

@@ -92,8 +92,8 @@ class RunVerdict(Record):
 
     kind: str
     """`input-bound`, `copy-bound`, `read-back-bound`, `rest-bound`, `compute-bound`, `backward-bound`,
-    `optimizer-bound`, `launch-bound`, `evaluation-bound`, `rank-late`, `back-and-forth`, `memory-creeping` or
-    `not-sure`."""
+    `optimizer-bound`, `launch-bound`, `host-bound`, `evaluation-bound`, `rank-late`, `back-and-forth`,
+    `memory-creeping` or `not-sure`."""
     text: str
     evidence: tuple[str, ...] = ()
     place: str | None = None

@@ -39,6 +39,8 @@ BACK_AND_FORTH_SHARE = 0.1
 OPTIMIZER_SHARE, BACKWARD_SHARE = 0.5, 0.6
 BACKWARD_RATIO = 4.0
 """A backward that takes so many times as long as its forward does more than one usually does: twice is usual."""
+READ_SHARE = 0.1
+"""Of a step, for reading values back, whatever else takes the time: the host starts nothing while it waits."""
 LEAST_SAMPLES = 5
 LAUNCH_RATIO = 2.0
 """Starting the kernels takes the host so many times as long as the card works on them: they are small."""
@@ -64,6 +66,8 @@ class RunEvidence:
         training: bool = True,
         models: tuple[ObservedModel, ...] = (),
         launches: float = 0.0,
+        own: float = 0.0,
+        within: Counter[str] | None = None,
     ) -> None:
         self.times = times or StepTimes()
         self.steps = steps
@@ -77,7 +81,10 @@ class RunEvidence:
         self.training = training
         self.models = models
         self.launches = launches
+        self.own = own
         """See `Clock`."""
+        self.within = within or Counter()
+        """Lines of the model's own -> samples of the time for which the card waits for them."""
         total = float(self.times.counted.sum())
         self.shares = [float(value) / total if total > 0 else 0.0 for value in self.times.counted]
 
@@ -102,8 +109,20 @@ def judge(evidence: RunEvidence) -> RunVerdict:
             text = f"Not sure: {few} seen, and a verdict needs at least {LEAST_STEPS}."
         return RunVerdict(kind="not-sure", text=text)
     found = _creeping(evidence) or _back_and_forth(evidence) or _largest(evidence)
+    beside = _read_beside(evidence, found)
     clock = ("On the simulated clock of the virtual GPU.",) if evidence.simulated else ()
-    return RunVerdict(kind=found.kind, text=found.text, evidence=(*found.evidence, *clock), place=found.place)
+    return RunVerdict(kind=found.kind, text=found.text, evidence=(*found.evidence, *beside, *clock), place=found.place)
+
+
+def _read_beside(evidence: RunEvidence, found: RunVerdict) -> tuple[str, ...]:
+    """What is read back, and where, beside what the verdict is about."""
+    share = evidence.shares[READ] + _rest_of_reading(evidence)
+    if share < READ_SHARE or found.kind in ("read-back-bound", "back-and-forth"):
+        return ()
+    each, place = _most_crossings(evidence, _crossings_to(evidence, "host"))
+    percent = f"{share:.0%}".replace("%", " %")
+    at = f", most often at {place}" if place else ""
+    return (f"Reading values back is {percent} of a step ({each} a step){at}: no kernel is started meanwhile.",)
 
 
 def _creeping(evidence: RunEvidence) -> RunVerdict | None:
@@ -294,6 +313,9 @@ def _computing(evidence: RunEvidence, compute: float, loss: float) -> RunVerdict
         if shares[phase] >= MENTIONED_SHARE and (evidence.training or phase != EVALUATION)
     ]
     beside = f"; {' and '.join(others)}" if others else ""
+    own = compute * evidence.own
+    if own >= SURE_SHARE:
+        return _calling(evidence, own, beside)
     if shares[OPTIMIZER] >= OPTIMIZER_SHARE:
         return RunVerdict(
             kind="optimizer-bound",
@@ -331,6 +353,18 @@ def _computing(evidence: RunEvidence, compute: float, loss: float) -> RunVerdict
         f" {evidence.percent(OPTIMIZER)} of a step{beside}."
     )
     return RunVerdict(kind="compute-bound", text=text)
+
+
+def _calling(evidence: RunEvidence, own: float, beside: str) -> RunVerdict:
+    place, _ = (evidence.within.most_common(1) or [("", 0)])[0]
+    at = f", most often at {place}" if place else ""
+    share = f"{own:.0%}".replace("%", " %")
+    return RunVerdict(
+        kind="host-bound",
+        text=f"Host-bound: for {share} of a step the card waits for the model's own Python{at}{beside}.",
+        evidence=("Work it out once and keep it on the device (register_buffer), or with tensors there.",),
+        place=place or None,
+    )
 
 
 def _resting(evidence: RunEvidence) -> RunVerdict:

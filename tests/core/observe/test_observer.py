@@ -804,6 +804,14 @@ def test_who_counts_time_within_virtual_gpus_is_not_taken_for_their_caller() -> 
         assert not dispatch()
 
 
+def test_what_a_virtual_gpu_is_at_counts_before_it_is_done() -> None:
+    """A phase can begin and end within it, as a backward does."""
+    counter = _Simulating()
+    seen: list[int] = []
+    counter.count(lambda: seen.append(counter.so_far()))()
+    assert 0 < seen[0] < counter.so_far()
+
+
 def test_a_clock_closes_its_file_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
     """Its thread has ended, or the script has closed what it had not opened."""
     queue = _RunQueue()

@@ -83,6 +83,8 @@ TEACHER, STUDENT = model("Teacher", "cpu", 10), model("Student", "cuda:0", 10)
         (times(forward=15, backward=75, optimizer=10), {"launches": 1.5}, "compute-bound", "backward 75 %"),
         (times(forward=10, backward=30, optimizer=60), SMALL, "optimizer-bound", "60 %"),
         (times(forward=10, backward=30, optimizer=10, rest=60), SMALL, "rest-bound", "55 %"),
+        (times(forward=80, backward=20), SMALL | {"own": 0.7}, "host-bound", "for 70 % of a step the card waits"),
+        (times(forward=40, backward=20, rest=20), SMALL | {"own": 0.4}, "launch-bound", "3.0 times as long"),
         (times(between=30, **PLAYING), {}, "evaluation-bound", "55 % of a step"),
         (times(between=5, **PLAYING), {}, "compute-bound", "evaluation is 25 %"),
         (times(**TEACHING), {}, "evaluation-bound", "or another model"),
@@ -98,6 +100,17 @@ def test_what_takes_the_time_is_named(phases: StepTimes, others: dict[str, Any],
 
 
 READING = Crossing(".item()", False, "host", False, False, times.__code__, 0)
+
+
+@pytest.mark.parametrize(("reads", "said"), [(20, True), (2, False)])
+def test_what_is_read_back_is_named_beside_what_takes_longer(reads: int, *, said: bool) -> None:
+    phases = times(forward=20, backward=50, optimizer=10)
+    phases.counted[READ] = reads
+    phases.crossings[READING] = 80
+    verdict = judge(RunEvidence(times=phases, steps=10, launches=3.0))
+    assert verdict.kind == "launch-bound"
+    line = place_of(READING)
+    assert any(f"(.item() 8 times a step), most often at {line}" in words for words in verdict.evidence) == said
 
 
 @pytest.mark.parametrize(
