@@ -79,6 +79,10 @@ class StepTimes:
         self.rests = np.zeros((len(NAMES), len(NAMES)))
         """Rest by the phases before and after it, on that clock."""
         self.crossings: Counter[Crossing] = Counter()
+        self.begun = 0
+        """Steps in which the script began to iterate over its input again."""
+        self.begin_wait = 0.0
+        """The wait for input in these."""
 
     def add(self, other: StepTimes) -> None:
         """All that the other one has."""
@@ -87,6 +91,8 @@ class StepTimes:
         self.counted += other.counted
         self.rests += other.rests
         self.crossings.update(other.crossings)
+        self.begun += other.begun
+        self.begin_wait += other.begin_wait
 
 
 class StepFold:
@@ -205,6 +211,7 @@ class StepFold:
         number = np.arange(last)
         step = np.repeat(np.arange(count), np.diff(ends, prepend=0))
         works = phase[:-1] != REST
+        begun = np.unique(step[_begins_again(phase[:-1])])
         previous, following = number - 1, number + 1  # marks of rest alternate with those of other phases
         reads = ~works & (phase[previous] == READ) & (phase[following] == READ) & (counted < LOOP_GAP_NS)
         rests = ~works & ~reads
@@ -241,6 +248,9 @@ class StepFold:
             pairs = before[chosen] * kinds + after[chosen]
             sums.rests += np.bincount(pairs, counted[chosen], kinds * kinds).reshape(kinds, kinds)
             sums.crossings.update(note for number, note in notes if first <= number < beyond)
+            here = begun[(begun >= first) & (begun < beyond)]
+            sums.begun += len(here)
+            sums.begin_wait += float(rows[here, INPUT].sum())
             if first == 0:
                 sums.host += self._open.host
                 sums.rests += self._open.rests
@@ -293,6 +303,13 @@ class StepFold:
         both.add(self.warm_up)
         both.add(self.total)
         return both, rows
+
+
+def _begins_again(phases: Any) -> Any:
+    """Marks of a first batch: the iterator was made just before it, and nothing else came between."""
+    works = np.flatnonzero(phases != REST)
+    waits = phases[works] == INPUT
+    return works[1:][waits[1:] & waits[:-1]]
 
 
 def move_waiting(times: StepTimes, rows: Any, waited: float) -> None:

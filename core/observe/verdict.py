@@ -39,6 +39,8 @@ BACK_AND_FORTH_SHARE = 0.1
 OPTIMIZER_SHARE, BACKWARD_SHARE = 0.5, 0.6
 BACKWARD_RATIO = 4.0
 """A backward that takes so many times as long as its forward does more than one usually does: twice is usual."""
+MOST = 0.5
+ALWAYS = 0.95
 READ_SHARE = 0.1
 """Of a step, for reading values back, whatever else takes the time: the host starts nothing while it waits."""
 LEAST_SAMPLES = 5
@@ -262,10 +264,21 @@ def _left_on_the_cpu(evidence: RunEvidence) -> ObservedModel | None:
 
 
 def _waiting(evidence: RunEvidence) -> RunVerdict:
+    advice = "The DataLoader is slower than the model: more workers, or less work for each sample."
+    times = evidence.times
+    first = times.begin_wait / float(times.counted[INPUT])
+    often = times.begun / max(times.steps, 1)
+    if first > MOST and (first > 2 * often or often > ALWAYS):
+        percent = f"{first:.0%}".replace("%", " %")
+        advice = (
+            f"{percent} of that is the first batch after each of {times.begun} new passes over the input, in"
+            f" {times.steps} steps: a DataLoader's workers start again for each, unless one DataLoader is kept and has"
+            " persistent_workers=True."
+        )
     return RunVerdict(
         kind="input-bound",
         text=f"Input-bound: input wait is {evidence.percent(INPUT)} of a step.",
-        evidence=("The DataLoader is slower than the model: more workers, or less work for each sample.",),
+        evidence=(advice,),
     )
 
 

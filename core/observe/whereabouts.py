@@ -10,7 +10,7 @@ from collections import Counter
 from devexplorer.core.base import Message, bytes_by_device_text, bytes_text, count_text
 from devexplorer.core.isolation.source_location import code_lines, place_at
 from devexplorer.core.observe.observer import Observation
-from devexplorer.core.observe.phases import Crossing, line_at, package_line, place_of
+from devexplorer.core.observe.phases import WARM_UP_STEPS, Crossing, line_at, package_line, place_of
 from devexplorer.core.observe.places import is_own
 from devexplorer.core.observe.weights import ModelWeight
 from devexplorer.core.records import Answer, Fact, Finding
@@ -104,7 +104,7 @@ def _crossings(observation: Observation) -> list[str]:
     for note, rate in _rates(observation):
         rates[note.what, _way(note), place_of(note)] += rate  # type: ignore[assignment]
     often = [(key, rate) for key, rate in rates.most_common(MOST_PLACES) if rate >= OFTEN]
-    return [f"• {what} {way}, {_times(rate)} a step: {place}" for (what, way, place), rate in often]
+    return [f"• {what} {way}, {_times(observation, rate)}: {place}" for (what, way, place), rate in often]
 
 
 def _rates(observation: Observation) -> list[tuple[Crossing, float]]:
@@ -130,7 +130,7 @@ def crossing_findings(observation: Observation) -> list[Finding]:
         if rate < OFTEN:
             continue
         place = place_at(file, line, "")
-        words = f"{what} {way}, {_times(rate)} a step"
+        words = f"{what} {way}, {_times(observation, rate)}"
         if inner:
             words += f", at {inner}"
         inputs = rule == "device-hop" and way == WAYS["device"]
@@ -156,5 +156,7 @@ def own_files(observation: Observation) -> set[str]:
     return {os.path.abspath(file) for file in files if is_own(file) and os.path.isfile(file)}
 
 
-def _times(rate: float) -> str:
-    return "once" if abs(rate - 1) < SAME else f"{rate:.3g} times"
+def _times(observation: Observation, rate: float) -> str:
+    if observation.fold.steps <= 2 * WARM_UP_STEPS:
+        return "in the first steps"  # what follows the optimizer counts in the next one: too few for a rate
+    return "once a step" if abs(rate - 1) < SAME else f"{rate:.3g} times a step"

@@ -155,6 +155,10 @@ def test_where_the_models_are(observation: Observation, monkeypatch: pytest.Monk
     monkeypatch.setattr(whereabouts, "weights_of", lambda _: [("Net", weight)])
     monkeypatch.setattr(observation.fold, "counts", lambda: (times, None))
     line = code.co_firstlineno
+    assert f"• .to() copies to the device, in the first steps: test_step_memory.py, line {line}" in (
+        placement_answer(observation).words.splitlines()
+    )
+    observation.fold.steps = times.steps
     assert placement_answer(observation).words.splitlines()[:4] == [
         "• The parameters of Net are on several devices: 1 on cuda:0, 1 on cpu.",
         "• Net has optimizer state on another device than the parameter, of 1 parameter: a is on cuda:0, its optimizer"
