@@ -6,33 +6,35 @@ import ctypes
 
 import pytest
 
-from devexplorer.core.observe.memory import MemoryWatch, _heap_counts
+from devexplorer.core.observe import memory
+from devexplorer.core.observe.memory import MemoryWatch
 
-PIECE, PIECES, STEPS = 100_000, 10, 40
+MIB, STEPS = 1 << 20, 40
+PIECE, PIECES = 100_000, 100
 
 
-@pytest.mark.skipif(_heap_counts() is None, reason="this C library does not say what is free in its heap")
 @pytest.mark.parametrize("held", [False, True])
 def test_what_is_free_in_the_heap_is_not_held_by_a_step(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
-    """Each step takes more than the one before and gives it back; the heap keeps it where its last piece stays."""
-    monkeypatch.setattr("devexplorer.core.observe.memory.virtual_machine", lambda: None)
+    watch = MemoryWatch()
+    monkeypatch.setattr(memory, "virtual_machine", lambda: None)
+    for step in range(STEPS):
+        grown = step * MIB
+        monkeypatch.setattr(watch, "_resident", lambda grown=grown: 500 * MIB + grown)
+        monkeypatch.setattr(memory, "_free_in_heap", lambda grown=grown: 0 if held else grown)
+        watch.step_ended(step)
+    assert (watch.growth() is not None) == held
+    (use,) = watch.devices()
+    assert use.peak_allocated_bytes == (500 + STEPS - 1) * MIB
+
+
+@pytest.mark.skipif(memory._heap_counts() is None, reason="this C library does not say what is free in its heap")
+def test_what_was_given_back_below_a_piece_that_stays_is_free() -> None:
     heap = ctypes.CDLL(None)
     heap.malloc.restype, heap.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
-    watch, kept = MemoryWatch(), []
-    for step in range(STEPS):
-        number = PIECES
-        if not held:
-            number *= step + 1
-        taken = [heap.malloc(PIECE) for _ in range(number)]
-        for piece in taken:
-            ctypes.memset(piece, 1, PIECE)
-        kept.append(taken.pop())
-        if held:
-            kept += taken
-        else:
-            for piece in taken:
-                heap.free(piece)
-        watch.step_ended(step)
-    for piece in kept:
+    taken = [heap.malloc(PIECE) for _ in range(PIECES)]
+    before = memory._free_in_heap()
+    for piece in taken[:-1]:
         heap.free(piece)
-    assert (watch.growth() is not None) == held
+    freed = memory._free_in_heap() - before
+    heap.free(taken[-1])
+    assert freed > 0.9 * PIECE * PIECES

@@ -31,7 +31,7 @@ from devexplorer.core.fleet.records import MeasuredKind, Verdict
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.machines.window.link import CannotReach
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 
 
