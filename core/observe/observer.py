@@ -309,6 +309,7 @@ class Observation:
             fold.fold()
             if self.places is None and self.settings.places:
                 self._look_at_rest()
+            fold.leave_out(now, perf_counter_ns())
 
     def _look_at_rest(self) -> None:
         times, _ = self.fold.counts()
@@ -377,6 +378,7 @@ class Observation:
 
     def weigh(self) -> None:
         """Where parameters, gradients and optimizer state are, while they are there."""
+        begun = perf_counter_ns()
         optimizers, self._weighed = self.optimizers(), self.rounds
         for root in list(self.roots.values()):
             model = root.ref()
@@ -385,6 +387,7 @@ class Observation:
             self._weigh_root(root, model, optimizers)
             self._ask_about_ranks(model)
         self.memory.look()
+        self.fold.leave_out(begun, perf_counter_ns())
 
     def _weigh_root(self, root: CalledModel, model: Any, optimizers: list[torch.optim.Optimizer]) -> None:
         if get_ident() != self._thread:  # see `When`

@@ -34,6 +34,7 @@ COMPILED = "in functions that torch.compile has compiled"
 WAITING = "waiting for another thread or process before forward"
 """A queue of batches is empty."""
 
+_OWN = os.path.dirname(__file__) + os.sep
 _WAITS = (threading.__file__, os.path.join("multiprocessing", "connection.py"))
 """Where Python's own code waits for others."""
 _COMPILER = os.path.join("torch", "_dynamo", "eval_frame.py")
@@ -118,6 +119,8 @@ class RestPlaces:
                 simulating = clock.simulating
                 frame = sys._current_frames().get(observed)
                 stack = stack_of(frame)
+                if stack and stack[-1][0].co_filename.startswith(_OWN):
+                    continue  # a hook is at work
                 if calling:
                     self._count_within(stack, simulating)
                 elif stack and not (simulating and any(is_simulator(code) for code, _ in stack)):

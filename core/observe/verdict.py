@@ -41,8 +41,9 @@ BACKWARD_RATIO = 4.0
 """A backward that takes so many times as long as its forward does more than one usually does: twice is usual."""
 MOST = 0.5
 ALWAYS = 0.95
-READ_SHARE = 0.1
-"""Of a step, for reading values back, whatever else takes the time: the host starts nothing while it waits."""
+READ_SHARE, READ_TIMES = 0.1, 5
+"""Of a step, for reading values back, whatever else takes the time; or so often in a step of a model that takes it: the
+host starts nothing while it waits."""
 LEAST_SAMPLES = 5
 LAUNCH_RATIO = 2.0
 """Starting the kernels takes the host so many times as long as the card works on them: they are small."""
@@ -111,17 +112,29 @@ def judge(evidence: RunEvidence) -> RunVerdict:
             text = f"Not sure: {few} seen, and a verdict needs at least {LEAST_STEPS}."
         return RunVerdict(kind="not-sure", text=text)
     found = _creeping(evidence) or _back_and_forth(evidence) or _largest(evidence)
-    beside = _read_beside(evidence, found)
+    beside = _rest_beside(evidence, found) + _read_beside(evidence, found)
     clock = ("On the simulated clock of the virtual GPU.",) if evidence.simulated else ()
     return RunVerdict(kind=found.kind, text=found.text, evidence=(*found.evidence, *beside, *clock), place=found.place)
+
+
+def _rest_beside(evidence: RunEvidence, found: RunVerdict) -> tuple[str, ...]:
+    """Where most of the script's own time is spent, which may be the loss, beside a model that takes more."""
+    _, place = _where_it_rests(evidence)
+    if found.kind not in ("compute-bound", "launch-bound") or evidence.shares[REST] < REST_SHARE or not place:
+        return ()
+    if place == found.place:
+        return ()
+    return (f"The script's own lines are {evidence.percent(REST)} of a step, most often at {place}.",)
 
 
 def _read_beside(evidence: RunEvidence, found: RunVerdict) -> tuple[str, ...]:
     """What is read back, and where, beside what the verdict is about."""
     share = evidence.shares[READ] + _rest_of_reading(evidence)
-    if share < READ_SHARE or found.kind in ("read-back-bound", "back-and-forth"):
+    reads = _crossings_to(evidence, "host")
+    often = found.kind in ("compute-bound", "launch-bound") and reads.total() >= READ_TIMES * evidence.times.steps
+    if found.kind in ("read-back-bound", "back-and-forth") or not reads or (share < READ_SHARE and not often):
         return ()
-    each, place = _most_crossings(evidence, _crossings_to(evidence, "host"))
+    each, place = _most_crossings(evidence, reads)
     percent = f"{share:.0%}".replace("%", " %")
     at = f", most often at {place}" if place else ""
     return (f"Reading values back is {percent} of a step ({each} a step){at}: no kernel is started meanwhile.",)

@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -829,6 +830,31 @@ def test_a_clock_closes_its_file_without_a_warning(recwarn: pytest.WarningsRecor
     del closed
     gc.collect()
     assert not [warned for warned in recwarn if issubclass(warned.category, ResourceWarning)]
+
+
+def test_no_other_thread_takes_over_while_a_clock_reads(request: pytest.FixtureRequest) -> None:
+    """It would have Python's lock for milliseconds, at every operation of a virtual GPU."""
+    queue, lock = _RunQueue(), threading.Lock()
+    lock.acquire()
+    took_over: list[bool] = []
+
+    def take_over() -> None:
+        with lock:
+            took_over.append(True)
+
+    other = threading.Thread(target=take_over)
+    other.start()
+    request.addfinalizer(other.join)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60.0)
+    try:
+        lock.release()
+        for _ in range(2_000):
+            queue.nanoseconds()
+        early = list(took_over)
+    finally:
+        sys.setswitchinterval(interval)
+    assert not early
 
 
 def test_virtual_gpus_are_not_asked_for_while_another_thread_imports_them(monkeypatch: pytest.MonkeyPatch) -> None:

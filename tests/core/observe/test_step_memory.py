@@ -127,6 +127,16 @@ def test_a_reading_says_what_the_models_have_by_part(observation: Observation) -
     assert by_part(sample, observation).objects == ()
 
 
+def test_what_summing_up_and_weighing_take_belongs_to_no_step(
+    observation: Observation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_out: list[tuple[int, int]] = []
+    monkeypatch.setattr(observation.fold, "leave_out", lambda *times: left_out.append(times) or 0)
+    train(Net(), 8)
+    assert len(left_out) == 3, "weighed at the first two steps, summed up after the sixth"
+    assert all(begun < ended for begun, ended in left_out)
+
+
 def test_where_the_models_are(observation: Observation, monkeypatch: pytest.MonkeyPatch) -> None:
     assert placement_answer(observation).words.startswith("• No model has been seen in a whole step yet.")
     model = Net()

@@ -102,15 +102,24 @@ def test_what_takes_the_time_is_named(phases: StepTimes, others: dict[str, Any],
 READING = Crossing(".item()", False, "host", False, False, times.__code__, 0)
 
 
-@pytest.mark.parametrize(("reads", "said"), [(20, True), (2, False)])
-def test_what_is_read_back_is_named_beside_what_takes_longer(reads: int, *, said: bool) -> None:
+@pytest.mark.parametrize(("reads", "count", "said"), [(20, 1, True), (2, 8, True), (2, 1, False)])
+def test_what_is_read_back_is_named_beside_what_takes_longer(reads: int, count: int, *, said: bool) -> None:
     phases = times(forward=20, backward=50, optimizer=10)
     phases.counted[READ] = reads
-    phases.crossings[READING] = 80
+    phases.crossings[READING] = 10 * count
     verdict = judge(RunEvidence(times=phases, steps=10, launches=3.0))
     assert verdict.kind == "launch-bound"
     line = place_of(READING)
-    assert any(f"(.item() 8 times a step), most often at {line}" in words for words in verdict.evidence) == said
+    assert any(f"(.item() {count} times a step), most often at {line}" in words for words in verdict.evidence) == said
+
+
+@pytest.mark.parametrize(("rest", "said"), [(40, True), (10, False)])
+def test_the_line_of_the_rest_is_named_where_the_model_takes_longer(rest: int, *, said: bool) -> None:
+    phases = times(forward=15, backward=45, rest=rest)
+    phases.rests[FORWARD, BACKWARD] = rest
+    verdict = judge(RunEvidence(times=phases, steps=10, rests=LINES))
+    assert verdict.kind == "compute-bound"
+    assert any("most often at main.py, line 194" in words for words in verdict.evidence) == said
 
 
 @pytest.mark.parametrize(
