@@ -117,15 +117,13 @@ class RestPlaces:
                 if phase != REST and not calling:
                     continue
                 simulating = clock.simulating
-                frame = sys._current_frames().get(observed)
-                stack = stack_of(frame)
+                stack = stack_of(sys._current_frames().get(observed))  # kept here, a frame would keep its tensors
                 if stack and stack[-1][0].co_filename.startswith(_OWN):
                     continue  # a hook is at work
                 if calling:
                     self._count_within(stack, simulating)
                 elif stack and not (simulating and any(is_simulator(code) for code, _ in stack)):
                     self._count(stack)
-                del frame
                 if self.found.total() + self.within.total() >= SAMPLES:
                     return
             self._keep()
