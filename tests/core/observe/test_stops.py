@@ -94,7 +94,7 @@ def test_a_stop_in_the_debugger_is_left_out_and_said(tmp_path: Path) -> None:
     assert "16" in said[True][0]
     for _, errors in said.values():
         assert "Timeout (0:00:01.500000)!" in errors
-        assert 'train.py", line 16 in train' in errors
+        assert 'train.py", line 17 in train' in errors
     ours = said[True][1][said[True][1].index("devexplorer:") :]
     assert " (stopped for 2." in ours or " (stopped for 3" in ours
     assert f" {IN_DEBUGGER}), " in ours
