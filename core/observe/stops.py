@@ -48,15 +48,17 @@ class StopWatch:
 
     def _watch(self) -> None:
         try:
+            begun, used, waited = perf_counter_ns(), time.process_time_ns(), _waited_ns()
             while hooks.watch.run is self._run:
-                begun, used, waited = perf_counter_ns(), time.process_time_ns(), _waited_ns()
                 pause = CLOSE_LOOK_S if self._run.held else LOOK_S
                 time.sleep(pause)
-                ended = perf_counter_ns()
-                asleep = ended - begun - int(1e9 * pause)
-                if was_stopped(asleep, time.process_time_ns() - used, _waited_ns() - waited):
-                    self._add(self._mark_before(begun + int(1e9 * pause), begun), ended, BY_SIGNAL)
-                self._look_for_debugger(begun, ended)
+                former, used_before, waited_before = begun, used, waited  # without a gap: it may be stopped at any line
+                begun, used, waited = perf_counter_ns(), time.process_time_ns(), _waited_ns()
+                paused = int(1e9 * pause)
+                working = max(0, used - used_before - paused)  # in the pause itself the script may work
+                if was_stopped(begun - former - paused, working, waited - waited_before):
+                    self._add(self._mark_before(former + paused, former), begun, BY_SIGNAL)
+                self._look_for_debugger(former, begun)
                 self._run.stops_seen_ns = perf_counter_ns()
         except Exception as error:
             self._run.problem(error)
