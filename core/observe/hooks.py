@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devexplorer.core.observe.observer import Observation
+    from devexplorer.core.observe.phases import StepFold
 
 COLLECTIVES = (
     "all_gather",
@@ -61,12 +62,22 @@ ENOUGH_MARKS = 2 * LONG_STEP_MARKS
 READS = ("item", "tolist", "__float__", "__int__", "__bool__")
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_now: Any = None
+_stamp: Any = None
+_begins: Any = None
+"""They leave marks in the run that is looked at (`mark_in`). CPython calls what is in a module's global quickest."""
+
+
+def mark_in(fold: StepFold) -> None:
+    """Marks go there from now on, with times of its clock."""
+    global _now, _stamp, _begins
+    _now, _stamp, _begins = fold.clock.now, fold.stamps.append, fold.phases.append
 
 
 class _Watching:
     """What hooks look at and set. One for the process, so that a hook needs no more than an attribute of it."""
 
-    __slots__ = ("base", "host_reads", "inside", "now", "optimizers", "phase", "run", "silent", "stamp", "thread")
+    __slots__ = ("base", "host_reads", "inside", "optimizers", "run", "silent", "thread")
 
     def __init__(self) -> None:
         self.run: Observation | None = None
@@ -82,18 +93,13 @@ class _Watching:
         """Values that were read from tensors on the CPU; about, as other threads count, too."""
         self.optimizers: list[tuple[int, int, bool]] = []
         """Those that are at work: number, and `base` and `silent` before."""
-        self.now: Any = None
-        self.stamp: Any = None
-        self.phase: Any = None
-        """They append to the marks of the run (`phases`). What is called at every step does so itself, with local names
-        for them: to call what is in a slot at once takes CPython twice as long."""
 
     def begin(self, run: Observation) -> None:
         """Look for this run, on the calling thread."""
         self.run, self.thread, self.base = run, get_ident(), REST
         self.optimizers.clear()
         self.host_reads = 0
-        self.now, self.stamp, self.phase = run.fold.clock.now, run.fold.stamps.append, run.fold.phases.append
+        mark_in(run.fold)
         self.inside = self.silent = False
 
     def end(self) -> None:
@@ -103,14 +109,14 @@ class _Watching:
 
     def mark(self, phase: int) -> None:
         """A phase begins."""
-        self.stamp(self.now())
-        self.phase(phase)
+        _stamp(_now())
+        _begins(phase)
 
     def crossed(self, run: Observation, begun: Any, phase: int, note: Any) -> None:
         """Something crossed from one device to another, since that time."""
         run.fold.notes.append((len(run.fold.phases), note))
-        self.stamp(begun)
-        self.phase(phase)
+        _stamp(begun)
+        _begins(phase)
 
     def left_behind(self) -> None:
         """An optimizer failed on the way, and the script went on."""
@@ -140,9 +146,8 @@ def _begin_root(module: Any) -> int | None:
                 run.called_with(run.roots[id(module)], sys._getframe(1))
         watch.inside = True
         watch.base = phase = FORWARD if is_grad_enabled() else EVALUATION
-        now, stamp, begins = watch.now, watch.stamp, watch.phase
-        stamp(now())
-        begins(phase)
+        _stamp(_now())
+        _begins(phase)
     except Exception as error:
         run.problem(error)
         watch.inside, watch.base = False, before
@@ -155,9 +160,8 @@ def _end_root(before: int) -> None:
     watch.inside = False
     run = watch.run
     if run is not None:
-        now, stamp, begins = watch.now, watch.stamp, watch.phase
-        stamp(now())
-        begins(before)
+        _stamp(_now())
+        _begins(before)
         if not run.settled or len(run.fold.phases) > ENOUGH_MARKS:
             run.returned()
 
@@ -217,9 +221,8 @@ def _timed(owner: Any, name: str, phase: int) -> None:
         before, silent = watch.base, watch.silent
         watch.inside = watch.silent = True
         watch.base = phase
-        now, stamp, begins = watch.now, watch.stamp, watch.phase
-        stamp(now())
-        begins(phase)
+        _stamp(_now())
+        _begins(phase)
         try:
             return original(*args, **kwargs)
         except BaseException as error:
@@ -230,9 +233,8 @@ def _timed(owner: Any, name: str, phase: int) -> None:
                 if backward and not run.settled:
                     run.backward_ended()
                 watch.inside, watch.silent, watch.base = False, silent, before
-                now, stamp, begins = watch.now, watch.stamp, watch.phase
-                stamp(now())
-                begins(before)
+                _stamp(_now())
+                _begins(before)
 
     setattr(owner, name, timed)
 
@@ -290,7 +292,7 @@ def _copied(owner: Any, name: str) -> None:
                 _without_us(error)
                 raise
         watch.silent = True
-        begun = watch.now()
+        begun = _now()
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
@@ -313,7 +315,7 @@ def _mark_copy(name: str, source: Any, result: Any, begun: Any) -> None:
     if run is None:
         return
     try:
-        ended = watch.now()
+        ended = _now()
         to = "between"
         if _asked(result, "device").type == "cpu":
             to = "host"
@@ -323,8 +325,8 @@ def _mark_copy(name: str, source: Any, result: Any, begun: Any) -> None:
         within = graph or base in (FORWARD, EVALUATION)
         note = Crossing(f".{name}()", True, to, within, graph, *_origin(sys._getframe(2)))
         watch.crossed(run, begun, READ if to == "host" else COPIES, note)
-        watch.stamp(ended)
-        watch.phase(base)
+        _stamp(ended)
+        _begins(base)
     except Exception as error:
         run.problem(error)
 
@@ -349,7 +351,7 @@ def _read(name: str) -> None:
                 _without_us(error)
                 raise
         watch.silent = True
-        begun = watch.now()
+        begun = _now()
         try:
             return original(self)
         except BaseException as error:
@@ -411,7 +413,7 @@ def _model_moved() -> None:
         run, base = watch.run, watch.base
         first = first_parameter(self)
         source = None if first is None else _asked(first, "device")
-        begun = watch.now()
+        begun = _now()
         watch.silent = True
         try:
             return original(self, *args, **kwargs)
@@ -460,9 +462,8 @@ def before_optimizer(optimizer: Any, args: Any = (), kwargs: Any = None) -> None
         run.optimizing(number)
         watch.optimizers.append((number, watch.base, watch.silent))
         watch.base, watch.silent = OPTIMIZER, True
-        now, stamp, begins = watch.now, watch.stamp, watch.phase
-        stamp(now())
-        begins(OPTIMIZER)
+        _stamp(_now())
+        _begins(OPTIMIZER)
     except Exception as error:
         run.problem(error)
 
@@ -474,11 +475,10 @@ def after_optimizer(optimizer: Any, args: Any = (), kwargs: Any = None) -> None:
         return
     try:
         number, watch.base, watch.silent = watch.optimizers.pop()
-        now, stamp, begins = watch.now, watch.stamp, watch.phase
-        fold, ended = run.fold, now()
+        fold, ended = run.fold, _now()
         fold.split = len(fold.phases)
-        stamp(ended)
-        begins(watch.base)
+        _stamp(ended)
+        _begins(watch.base)
         if type(ended) is tuple:
             ended = ended[0]
         if run.asked or ended >= run.memory.due_ns or number not in run.stepped_with:

@@ -367,7 +367,7 @@ class Observation:
         else:
             return
         self.fold.begin(clock)
-        hooks.watch.now = clock.now
+        hooks.mark_in(self.fold)
 
     # weighing
 
