@@ -23,7 +23,7 @@ from typing import Literal
 import msgspec
 
 from devexplorer.core.base import BadInput, Findings
-from devexplorer.core.records import Calibration
+from devexplorer.core.records import Calibration, DeviceInfo
 
 MAX_DEVICES = 64
 """Most virtual GPUs that one machine gets: more than any server holds, so a larger number is a slip of the pen."""
@@ -98,6 +98,21 @@ class Profile:
     def device(self) -> DeviceKind:
         """What PyTorch calls such a device."""
         return "mps" if self.compute_capability.startswith("apple") else "cuda"
+
+    def simulated_card(self, device: str, uuid: str | None = None) -> DeviceInfo:
+        """The record of a card like this one that is called `device`."""
+        return DeviceInfo(
+            id=device,
+            kind="virtual",
+            name=self.name,
+            uuid=uuid,
+            memory_total_bytes=self.memory_bytes,
+            compute_capability=self.compute_capability,
+            sm_count=self.sm_count,
+            datasheet_tflops=dict(self.tflops),
+            memory_gb_s=self.memory_gb_s,
+            simulated=True,
+        )
 
 
 def load_profiles() -> dict[str, Profile]:

@@ -43,7 +43,7 @@ from devexplorer.core.fleet.events import (
     Readings,
 )
 from devexplorer.core.fleet.records import MeasuredKind
-from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records import DeviceSample, Problem
 from devexplorer.core.virtual.device.cost import (
     LINK_EFFICIENCY,
     NETWORK_GB_S,
@@ -202,21 +202,7 @@ class SimulatedFleet:
 
     def start(self) -> None:
         """The machines join at once; readings follow."""
-        infos = tuple(
-            DeviceInfo(
-                id=name,
-                kind="virtual",
-                name=profile.name,
-                usable=True,
-                memory_total_bytes=profile.memory_bytes,
-                compute_capability=profile.compute_capability,
-                sm_count=profile.sm_count,
-                datasheet_tflops=dict(profile.tflops),
-                memory_gb_s=profile.memory_gb_s,
-                simulated=True,
-            )
-            for name, profile in zip(self.devices, self._profiles, strict=True)
-        )
+        infos = tuple(profile.simulated_card(name) for name, profile in zip(self.devices, self._profiles, strict=True))
         for node, machine in enumerate(self.machines):
             rack = f"rack{node // NODES_A_RACK}"
             lost = [name for name, gone in zip(self.devices, self._lost[node], strict=True) if gone]

@@ -195,7 +195,7 @@ def _model_of(job: Job) -> str:
     return object_name(job.command.target) if isinstance(job.command, Check) else ""
 
 
-NOTHING = "Which line puts a tensor on the wrong device? Select a model and check it: nothing in the workspace changes."
+NOTHING = "Which line puts a tensor on the wrong device? Select a model and check it: nothing is changed."
 WORKING = "Checking: the model is rebuilt in a separate process, moved and observed."
 WORKING_ON_SCRIPT = "Checking: the model is looked at when the script's next step has ended."
 CLEAN = "Nothing is wrong: every tensor was where it had to be."

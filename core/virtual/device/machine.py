@@ -112,7 +112,7 @@ class VirtualGpu:
         self.spoken = self.id
         """What code that uses it calls it: `cuda:N` in a script that runs as it would on cards."""
         self.profile = profile
-        self._info = _device_info(self.id, self.card, profile)
+        self._info = profile.simulated_card(self.id, virtual_uuid(self.card, profile.name))
         self.memory = CachingAllocator(profile.usable_bytes, CONTEXT_BYTES, index)
         self.clock = SimulatedClock()
         self.roofline = Roofline(profile)
@@ -157,22 +157,6 @@ class VirtualGpu:
         """So much of the highest SM clock; None where that is not known."""
         highest = self.profile.boost_clock_mhz
         return None if highest is None else round(share * highest)
-
-
-def _device_info(device: str, card: int, profile: Profile) -> DeviceInfo:
-    """The record of a card with this profile."""
-    return DeviceInfo(
-        id=device,
-        kind="virtual",
-        name=profile.name,
-        uuid=virtual_uuid(card, profile.name),
-        memory_total_bytes=profile.memory_bytes,
-        compute_capability=profile.compute_capability,
-        sm_count=profile.sm_count,
-        datasheet_tflops=dict(profile.tflops),
-        memory_gb_s=profile.memory_gb_s,
-        simulated=True,
-    )
 
 
 def _reasons(busy: float, temperature_c: float) -> tuple[str, ...]:
@@ -258,7 +242,9 @@ class VirtualMachine:
             return tuple(gpu.info() for gpu in gpus)
         shown, reason = {gpu.card for gpu in gpus}, hidden_by(visible or "")
         hidden = [
-            _device_info(f"virtual:{card}", card, profile) for card, profile in enumerate(cards) if card not in shown
+            profile.simulated_card(f"virtual:{card}", virtual_uuid(card, profile.name))
+            for card, profile in enumerate(cards)
+            if card not in shown
         ]
         return (*(gpu.info() for gpu in gpus), *(replace(info, usable=False, reason=reason) for info in hidden))
 
