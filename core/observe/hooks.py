@@ -31,6 +31,7 @@ from devexplorer.core.observe.phases import (
     RANKS,
     READ,
     REST,
+    WHOLE,
     Crossing,
 )
 
@@ -219,8 +220,8 @@ def _timed(owner: Any, name: str, phase: int) -> None:
         elif watch.optimizers and phase == INPUT:
             watch.left_behind()
         before, silent = watch.base, watch.silent
-        watch.inside = watch.silent = True
-        watch.base = phase
+        watch.inside, watch.base = True, phase
+        watch.silent = silent or not backward  # what is saved for it can be on the host
         _stamp(_now())
         _begins(phase)
         try:
@@ -322,8 +323,8 @@ def _mark_copy(name: str, source: Any, result: Any, begun: Any) -> None:
         elif _asked(source, "device").type == "cpu":
             to = "device"
         graph = bool(_asked(result, "requires_grad"))
-        within = graph or base in (FORWARD, EVALUATION)
-        note = Crossing(f".{name}()", True, to, within, graph, *_origin(sys._getframe(2)))
+        within = graph or base in (FORWARD, EVALUATION, BACKWARD)
+        note = Crossing(f".{name}()", True, to, within, graph, *_origin(sys._getframe(2)), base == BACKWARD)
         watch.crossed(run, begun, READ if to == "host" else COPIES, note)
         _stamp(ended)
         _begins(base)
@@ -423,13 +424,12 @@ def _model_moved() -> None:
         finally:
             watch.silent = watch.run is None
             if run is not None and watch.run is run:
-                now_first = first_parameter(self)
+                now_first, to = first_parameter(self), "between"
                 target = None if now_first is None else _asked(now_first, "device")
-                to = "between"
                 if target is not None and source is not None and target != source:
                     to = "host" if target.type == "cpu" else "device"
-                    note = Crossing("Module.to()", True, to, True, False, *_origin(sys._getframe(1)))
-                    watch.crossed(run, begun, COPIES, note)
+                    whole = Crossing(WHOLE, True, to, True, False, *_origin(sys._getframe(1)))
+                    watch.crossed(run, begun, COPIES, whole)
                     watch.mark(base)
 
     nn.Module._apply = applied  # type: ignore[method-assign]

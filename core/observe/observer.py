@@ -307,18 +307,24 @@ class Observation:
             if self.fold_soon and len(fold.phases) < 2 * LONG_STEP_MARKS:
                 return
             fold.fold()
-            if self.places is None and self.settings.places:
-                self._look_at_rest()
+            if self.settings.places and not (self.places and self.places.rests):
+                self._look_at_places()
             fold.leave_out(now, perf_counter_ns())
 
-    def _look_at_rest(self) -> None:
+    def _look_at_places(self) -> None:
         times, _ = self.fold.counts()
         total = sum(times.counted)
+        if self.fold.steps < 4 or not total:
+            return
         looked_at = times.counted[REST] + times.counted[READ]
         looked_at += self.fold.clock.own * (times.counted[FORWARD] + times.counted[EVALUATION])
-        if self.fold.steps >= 4 and total and looked_at > REST_SHARE * total:
+        rests = looked_at > REST_SHARE * total
+        if self.places is None:
             self.places = RestPlaces(self)
-            self.places.start()
+        elif not rests:
+            return
+        self.places.rests = rests
+        self.places.start()
 
     def _new_root(self, key: int, module: Any) -> CalledModel:
         frame = sys._getframe(1)
@@ -473,6 +479,7 @@ class Observation:
             step_seconds=float(np.median(rows.sum(1))) / 1e9 if len(rows) else None,
             rests=self.places.found if self.places is not None else Counter(),
             within=self.places.within if self.places is not None else Counter(),
+            phases=self.places.phases if self.places is not None else Counter(),
             growth=self.memory.growth(),
             simulated=self.fold.clock.name == "simulated",
             host_reads=hooks.watch.host_reads,

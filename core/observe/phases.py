@@ -47,6 +47,10 @@ IN_CLOSURE = re.compile(
 is the script's own. What follows a backward is the optimizer's again."""
 
 
+WHOLE = "Module.to()"
+"""What crosses when a model is moved."""
+
+
 class Crossing(NamedTuple):
     """A copy or a value that was read back: the note of such a mark."""
 
@@ -65,6 +69,8 @@ class Crossing(NamedTuple):
     instruction: int
     within_package: tuple[Any, int] | None = None
     """The same of the installed package that the script's line called for it."""
+    backward: bool = False
+    """Whether it was within backward: what was saved for it comes from the host, or a hook of the script's copies."""
 
 
 class StepTimes:

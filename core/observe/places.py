@@ -1,30 +1,38 @@
-"""Which lines the script's own time is spent in. A thread of its own, `observe-rest`, for a hundred samples at most.
+"""Which lines the time is spent in: the script's own, and those within a phase. A thread of its own, `observe-rest`,
+for five hundred samples at most.
 
-It begins only once such time is a large part of a step, looks at the observed thread while that is in none of the other
-phases or keeps a card waiting within a model, and ends. Marks alone cannot tell what comes after the optimizer from
-what prepares the next batch.
+It begins once a few steps are over, looks at the observed thread, and ends. Marks alone cannot tell what comes after
+the optimizer from what prepares the next batch, nor a layer of torch's from a loop over the samples of a batch.
 """
 
 from __future__ import annotations
 
+import dis
 import os
 import site
 import sys
 import sysconfig
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
 from devexplorer.core.observe import hooks
-from devexplorer.core.observe.phases import EVALUATION, FORWARD, REST, line_text
+from devexplorer.core.observe.phases import BACKWARD, EVALUATION, FORWARD, INPUT, OPTIMIZER, REST, line_text
 
 if TYPE_CHECKING:
     from devexplorer.core.observe.observer import Observation
 
 SAMPLES = 100
+"""Of the script's own time."""
+PHASE_SAMPLES = 400
+"""Of what goes on within the phases: a second at least, as single steps differ."""
 PAUSE_S = 0.003
+SWITCH_S = 0.0001
+"""How soon Python lets another thread look. By default the script's own loop goes on for 5 ms: what takes less would
+never be seen, and what comes after it instead, as operations of torch let others run at once."""
 LOOKS = 5_000
 """At the most, also where the script rests no more."""
 DEEPEST = 60
@@ -35,12 +43,24 @@ WAITING = "waiting for another thread or process before forward"
 """A queue of batches is empty."""
 
 _OWN = os.path.dirname(__file__) + os.sep
+_HOOKS = hooks.__file__
 _WAITS = (threading.__file__, os.path.join("multiprocessing", "connection.py"))
 """Where Python's own code waits for others."""
 _COMPILER = os.path.join("torch", "_dynamo", "eval_frame.py")
 _OPERATORS = os.path.join("core", "virtual", "operators", "")
 _NOT_COMPILED = "DisableContext."
 """What torch keeps from being compiled, `Optimizer.zero_grad` for one, goes through that file as well."""
+
+_CALLS = "_wrapped_call_impl"
+_ENTERED = {
+    INPUT: ("__next__", os.path.join("data", "dataloader.py")),
+    FORWARD: (_CALLS, os.path.join("nn", "modules", "module.py")),
+    EVALUATION: (_CALLS, os.path.join("nn", "modules", "module.py")),
+    BACKWARD: ("_engine_run_backward", os.path.join("autograd", "graph.py")),
+    OPTIMIZER: ("wrapper", os.path.join("optim", "optimizer.py")),
+}
+"""The function of torch's that a phase goes on within, and the end of its file's name."""
+_LOOPS = ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>")
 
 NOBODYS = 3
 """References to a dictionary of locals that the script has not asked for: the frame's, ours, and of who counts them."""
@@ -79,23 +99,40 @@ def relation(sample: Stack, forward: Stack, optimizer: Stack) -> str | None:
     return None
 
 
+class Within(NamedTuple):
+    """Where the observed thread is within a phase."""
+
+    phase: int
+    line: str
+    """The innermost of the user's own there; of an evaluation the one that calls the model. Empty: there is none, or it
+    calls a layer."""
+    looped: bool
+    """It is in a loop."""
+
+
 class RestPlaces:
-    """Counts where the observed thread is while it rests."""
+    """Counts where the observed thread is."""
 
     def __init__(self, run: Observation) -> None:
         self._run = run
         self._thread = threading.Thread(target=self._look, name="observe-rest", daemon=True)
         self._stop = threading.Event()
+        self.rests = False
+        """Whether the script's own time is a large part of a step."""
         self.found: Counter[tuple[str | None, str]] = Counter()
         """(where in the loop, line of the user's own code) -> samples."""
         self.within: Counter[str] = Counter()
         """Lines of a model's own that no operation of torch goes on in."""
+        self.phases: Counter[Within] = Counter()
         self._since: Counter[tuple[str | None, str]] = Counter()
         """Of a step that is not over: what follows the last one, saving the model say, belongs to none."""
 
     def start(self) -> None:
-        """Begin to look."""
-        self._thread.start()
+        """Begin to look, or look again."""
+        if self._thread.ident is not None and not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._look, name="observe-rest", daemon=True)
+        if self._thread.ident is None:
+            self._thread.start()
 
     def stop(self) -> None:
         """Look no more."""
@@ -104,31 +141,48 @@ class RestPlaces:
             self._thread.join(1.0)
 
     def _look(self) -> None:
-        observed, phases, rounds = hooks.watch.thread, self._run.fold.phases, self._run.rounds
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_S)
+        within = sys.getswitchinterval()  # in whole microseconds
         try:
-            for _ in range(LOOKS):
-                if self._stop.wait(PAUSE_S) or hooks.watch.run is not self._run:
-                    return
-                if self._run.rounds != rounds:
-                    self._keep()
-                    rounds = self._run.rounds
-                phase, clock = phases[-1], self._run.fold.clock
-                calling = phase in (FORWARD, EVALUATION) and clock.own > 0
-                if phase != REST and not calling:
-                    continue
-                simulating = clock.simulating
-                stack = stack_of(sys._current_frames().get(observed))  # kept here, a frame would keep its tensors
-                if stack and stack[-1][0].co_filename.startswith(_OWN):
-                    continue  # a hook is at work
-                if calling:
-                    self._count_within(stack, simulating)
-                elif stack and not (simulating and any(is_simulator(code) for code, _ in stack)):
-                    self._count(stack)
-                if self.found.total() + self.within.total() >= SAMPLES:
-                    return
-            self._keep()
+            self._look_often()
         except Exception as error:
             self._run.problem(error)
+        finally:
+            if sys.getswitchinterval() == within:  # else the script has set its own
+                sys.setswitchinterval(before)
+
+    def _look_often(self) -> None:
+        observed, phases, rounds = hooks.watch.thread, self._run.fold.phases, self._run.rounds
+        for _ in range(LOOKS):
+            if self._stop.wait(PAUSE_S) or hooks.watch.run is not self._run:
+                return
+            if self._run.rounds != rounds:
+                self._keep()
+                rounds = self._run.rounds
+            rests = self.rests and self.found.total() + self.within.total() < SAMPLES
+            works = self.phases.total() < PHASE_SAMPLES
+            if not rests and not works:
+                return
+            phase, clock = phases[-1], self._run.fold.clock
+            calling = phase in (FORWARD, EVALUATION) and clock.own > 0
+            if not (works and phase in _ENTERED) and not (rests and (phase == REST or calling)):
+                continue
+            simulating = clock.simulating
+            stack = stack_of(sys._current_frames().get(observed))  # kept here, a frame would keep its tensors
+            while stack and stack[-1][0].co_filename == _HOOKS:
+                stack.pop()  # Python looks whether others want to run where a function begins: often in a hook
+            if not stack or stack[-1][0].co_filename.startswith(_OWN):
+                continue  # observing itself is at work
+            if works and phase in _ENTERED:
+                self._count_phase(stack, phase)
+            if not rests:
+                continue
+            if calling:
+                self._count_within(stack, simulating)
+            elif phase == REST and not (simulating and any(is_simulator(code) for code, _ in stack)):
+                self._count(stack)
+        self._keep()
 
     def _keep(self) -> None:
         self.found.update(self._since)
@@ -151,6 +205,35 @@ class RestPlaces:
             code, line = stack[-1]
             if is_own(code.co_filename):
                 self.within[line_text(code, line)] += 1
+
+    def _count_phase(self, stack: Stack, phase: int) -> None:
+        """What the script's own lines do themselves, rather than the layers and the loader that they call."""
+        name, file = _ENTERED[phase]
+        entries = [number for number, (code, _) in enumerate(stack) if code.co_name == name]
+        entries = [number for number in entries if stack[number][0].co_filename.endswith(file)]
+        if not entries:
+            return
+        entry = entries[-1] if phase == OPTIMIZER else entries[0]  # closures are called within an optimizer
+        begins, ends = (0, entry) if phase == EVALUATION else (entry + 1, len(stack))
+        own = [number for number in range(begins, ends) if is_own(stack[number][0].co_filename)]
+        found = Within(phase, "", False)
+        if own and not (phase == FORWARD and entries[-1] > own[-1]):
+            code, line = stack[own[-1]]
+            found = Within(phase, line_text(code, line), is_looped(code, line))
+        self.phases[found] += 1
+
+
+@cache
+def is_looped(code: Any, line: int) -> bool:
+    """Whether this line of a code object is in a loop there."""
+    if code.co_name in _LOOPS:
+        return True
+    steps = list(dis.get_instructions(code))
+    starts = [begin for begin, _, each in code.co_lines() if each == line]
+    for step in steps:
+        if "JUMP_BACKWARD" in step.opname and any(step.argval <= start <= step.offset for start in starts):
+            return True
+    return False
 
 
 def is_simulator(code: Any) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
 from devexplorer.core.observe.memory import Growth
 from devexplorer.core.observe.phases import (
@@ -21,16 +23,19 @@ from devexplorer.core.observe.phases import (
     RANKS,
     READ,
     REST,
+    WHOLE,
     Crossing,
     StepTimes,
     lines_of,
 )
-from devexplorer.core.observe.places import AFTER, BEFORE, BETWEEN, COMPILED, WAITING
+from devexplorer.core.observe.places import AFTER, BEFORE, BETWEEN, COMPILED, WAITING, Within
 from devexplorer.core.observe.records import ObservedModel, RunReport, RunVerdict
 
 LEAST_STEPS = 5
 SURE_SHARE = 0.35
 """What is named has at least this share of a step; below that nothing stands out."""
+AVOIDABLE = {"input": 0.35, "ranks": 0.35, "copies": 0.35, "read": 0.35, "evaluation": 0.35, "rest": 0.45}
+"""From such a share on it is named though the model takes more: that has to be worked out, and this need not be."""
 REST_SHARE = 0.2
 """From here on it is worth knowing which lines it is."""
 MENTIONED_SHARE = 0.15
@@ -40,11 +45,15 @@ OPTIMIZER_SHARE, BACKWARD_SHARE = 0.5, 0.6
 BACKWARD_RATIO = 4.0
 """A backward that takes so many times as long as its forward does more than one usually does: twice is usual."""
 MOST = 0.5
+LOOP_SHARE = 0.3
+"""Of a phase, for lines of the script's own in a loop."""
 ALWAYS = 0.95
 READ_SHARE, READ_TIMES = 0.1, 5
 """Of a step, for reading values back, whatever else takes the time; or so often in a step of a model that takes it: the
 host starts nothing while it waits."""
 LEAST_SAMPLES = 5
+CLEARLY = 2.0
+"""So many times as long is longer, whatever a few samples say."""
 LAUNCH_RATIO = 2.0
 """Starting the kernels takes the host so many times as long as the card works on them: they are small."""
 MANY_READS = 100
@@ -71,6 +80,7 @@ class RunEvidence:
         launches: float = 0.0,
         own: float = 0.0,
         within: Counter[str] | None = None,
+        phases: Counter[Within] | None = None,
     ) -> None:
         self.times = times or StepTimes()
         self.steps = steps
@@ -88,6 +98,8 @@ class RunEvidence:
         """See `Clock`."""
         self.within = within or Counter()
         """Lines of the model's own -> samples of the time for which the card waits for them."""
+        self.phases = phases or Counter()
+        """Samples of where time goes within the phases."""
         total = float(self.times.counted.sum())
         self.shares = [float(value) / total if total > 0 else 0.0 for value in self.times.counted]
 
@@ -112,9 +124,35 @@ def judge(evidence: RunEvidence) -> RunVerdict:
             text = f"Not sure: {few} seen, and a verdict needs at least {LEAST_STEPS}."
         return RunVerdict(kind="not-sure", text=text)
     found = _creeping(evidence) or _back_and_forth(evidence) or _largest(evidence)
-    beside = _rest_beside(evidence, found) + _read_beside(evidence, found)
+    beside = _loop_beside(evidence, found) + _rest_beside(evidence, found) + _read_beside(evidence, found)
     clock = ("On the simulated clock of the virtual GPU.",) if evidence.simulated else ()
     return RunVerdict(kind=found.kind, text=found.text, evidence=(*found.evidence, *beside, *clock), place=found.place)
+
+
+def _within(evidence: RunEvidence, phase: int, least: float = MOST, *, looped: bool = False) -> tuple[str, float]:
+    """The line of the user's own where most of a phase is spent, and the share of all such lines (`looped`: in loops).
+    Empty where that is less than `least`: it is spent in layers of torch's, say, or that is not known."""
+    samples = Counter({at: count for at, count in evidence.phases.items() if at.phase == phase})
+    own = Counter({at: count for at, count in samples.items() if at.line and (at.looped or not looped)})
+    if samples.total() < LEAST_SAMPLES or not own or own.total() < least * samples.total():
+        return "", 0.0
+    return own.most_common(1)[0][0].line, own.total() / samples.total()
+
+
+def _loop_beside(evidence: RunEvidence, found: RunVerdict) -> tuple[str, ...]:
+    """Operations that the script starts one by one, where layers would be expected."""
+    if found.kind not in ("compute-bound", "launch-bound", "backward-bound"):
+        return ()
+    said = []
+    for phase in (FORWARD, BACKWARD):
+        place, share = _within(evidence, phase, LOOP_SHARE, looped=True)
+        if place and evidence.shares[phase] >= MENTIONED_SHARE:
+            percent = f"{share:.0%}".replace("%", " %")
+            said.append(
+                f"The script's own lines in a loop are {percent} of {NAMES[phase]}, most often at {place}: one"
+                " operation on whole tensors takes less than many small ones, in backward too."
+            )
+    return tuple(said)
 
 
 def _rest_beside(evidence: RunEvidence, found: RunVerdict) -> tuple[str, ...]:
@@ -176,12 +214,18 @@ def _back_and_forth(evidence: RunEvidence) -> RunVerdict | None:
             if place not in places:
                 places.append(place)
     share = f"{crossing:.0%}".replace("%", " %")
+    both = [note for found in ways.values() for note in found]
+    why = "A part of the model is on another device than the rest."
+    if all(note.what == WHOLE for note in both):
+        why = "Whole models are moved: keep them on the device, if they fit there together."
+    elif any(note.backward for note in ways["device"]):
+        why = "What is saved for backward is kept in host memory: keep it on the device, or compute it again there."
     return RunVerdict(
         kind="back-and-forth",
         text=f"Moved back and forth: every step copies in both directions within the model, at {' and '.join(places)}.",
         evidence=(
             f"Copies to the host: {each['host']:.3g} a step, to the device: {each['device']:.3g}, gradients included;"
-            f" what can be seen of them is {share} of a step. A part of the model is on another device than the rest.",
+            f" what can be seen of them is {share} of a step. {why}",
         ),
         place=places[0],
     )
@@ -205,6 +249,9 @@ def _largest(evidence: RunEvidence) -> RunVerdict:
     name = max(groups, key=lambda key: groups[key])
     if name == "compute" and shares[EVALUATION] + evidence.sampling > compute:
         return _sampling(evidence)
+    if name == "compute":
+        large = [other for other in groups if groups[other] >= AVOIDABLE.get(other, 1.0)]
+        name = max(large, key=lambda key: groups[key], default=name)
     if groups[name] < SURE_SHARE:
         return RunVerdict(kind="not-sure", text="Not sure: no phase takes much more of a step than the others.")
     if name == "compute":
@@ -248,10 +295,13 @@ def _evaluating(evidence: RunEvidence) -> RunVerdict:
             evidence=("Another model is on a card: move this one there, too.",),
             place=left.place,
         )
+    place, _ = _within(evidence, EVALUATION)
+    at = f", most often at {place}" if place else ""
     return RunVerdict(
         kind="evaluation-bound",
-        text=f"{share} (evaluation, or another model).",
+        text=f"{share} (evaluation, or another model){at}.",
         evidence=("Evaluate less often, or on fewer samples.",),
+        place=place or None,
     )
 
 
@@ -288,10 +338,13 @@ def _waiting(evidence: RunEvidence) -> RunVerdict:
             f" {times.steps} steps: a DataLoader's workers start again for each, unless one DataLoader is kept and has"
             " persistent_workers=True."
         )
+    place, _ = _within(evidence, INPUT)
+    at = f", most often at {place}, in the process that trains" if place else ""
     return RunVerdict(
         kind="input-bound",
-        text=f"Input-bound: input wait is {evidence.percent(INPUT)} of a step.",
+        text=f"Input-bound: input wait is {evidence.percent(INPUT)} of a step{at}.",
         evidence=(advice,),
+        place=place or None,
     )
 
 
@@ -343,13 +396,19 @@ def _computing(evidence: RunEvidence, compute: float, loss: float) -> RunVerdict
     if own >= SURE_SHARE:
         return _calling(evidence, own, beside)
     if shares[OPTIMIZER] >= OPTIMIZER_SHARE:
+        place, _ = _within(evidence, OPTIMIZER)
+        advice = (
+            "It goes through every parameter at every step: sparse gradients for large tables, a fused optimizer, a"
+            " larger batch."
+        )
+        if place:
+            advice = "It is the script's own: what it works out at every step can be worked out at every tenth, say."
+        at = f", most often at {place}" if place else ""
         return RunVerdict(
             kind="optimizer-bound",
-            text=f"Optimizer-bound: the optimizer is {evidence.percent(OPTIMIZER)} of a step{beside}.",
-            evidence=(
-                "It goes through every parameter at every step: sparse gradients for large tables, a fused optimizer,"
-                " a larger batch.",
-            ),
+            text=f"Optimizer-bound: the optimizer is {evidence.percent(OPTIMIZER)} of a step{at}{beside}.",
+            evidence=(advice,),
+            place=place or None,
         )
     if evidence.launches >= LAUNCH_RATIO and evidence.training:
         three = f"{shares[FORWARD] + shares[BACKWARD] + shares[OPTIMIZER]:.0%}".replace("%", " %")
@@ -438,15 +497,29 @@ BETWEEN_CALLS = "between two calls of the model"
 def _where_it_rests(evidence: RunEvidence) -> tuple[str, str | None]:
     """Where in the loop, and at which line if that is known."""
     sampled: Counter[str | None] = Counter()
-    for (where, _), count in evidence.rests.items():
+    seen = _plausible(evidence)
+    for (where, _), count in seen.items():
         sampled[where] += count
     before, after = divmod(int(evidence.times.rests.argmax()), len(NAMES))
     if sampled.total() >= LEAST_SAMPLES:
         where, _ = sampled.most_common(1)[0]
-        lines = Counter({line: count for (each, line), count in evidence.rests.items() if each == where})
+        lines = Counter({line: count for (each, line), count in seen.items() if each == where})
         place, _ = lines.most_common(1)[0]
         return where or _by_phases(before, after), place
     return _by_phases(before, after), None
+
+
+def _plausible(evidence: RunEvidence) -> Counter[tuple[str | None, str]]:
+    """Samples of where the marks say that most of the time is: those are exact, and a few samples are not."""
+    rests = evidence.times.rests
+    between = float(rests[np.ix_((FORWARD, BACKWARD), (BACKWARD, OPTIMIZER))].sum() + rests[FORWARD, FORWARD])
+    around = float(rests[OPTIMIZER].sum() + rests[INPUT].sum() + rests[:, INPUT].sum())
+    left_out: tuple[str, ...] = ()
+    if between > CLEARLY * around:
+        left_out = BEFORE, AFTER
+    elif around > CLEARLY * between:
+        left_out = (BETWEEN,)
+    return Counter({(where, line): count for (where, line), count in evidence.rests.items() if where not in left_out})
 
 
 def _by_phases(before: int, after: int) -> str:

@@ -18,7 +18,7 @@ from devexplorer.core.observe.phases import (
     StepTimes,
     place_of,
 )
-from devexplorer.core.observe.places import AFTER, BEFORE, BETWEEN, WAITING
+from devexplorer.core.observe.places import AFTER, BEFORE, BETWEEN, WAITING, Within
 from devexplorer.core.observe.records import ObservedModel
 from devexplorer.core.observe.verdict import RunEvidence, judge
 
@@ -70,6 +70,9 @@ COMPUTING = {"forward": 20, "backward": 70, "optimizer": 10}
 SMALL, LARGE = {"launches": 3.0}, {"launches": 0.3}
 PLAYING = {"forward": 10, "backward": 30, "evaluation": 25, "rest": 35}
 TEACHING = {"forward": 10, "backward": 20, "evaluation": 70}
+VALIDATING = {"forward": 16, "backward": 44, "evaluation": 40}
+VALIDATED = Counter({Within(EVALUATION, "main.py, line 7", True): 9, Within(FORWARD, "main.py, line 3", False): 20})
+OWN_STEP = Counter({Within(OPTIMIZER, "main.py, line 3", True): 9, Within(OPTIMIZER, "", False): 8})
 TEACHER, STUDENT = model("Teacher", "cpu", 10), model("Student", "cuda:0", 10)
 
 
@@ -87,6 +90,10 @@ TEACHER, STUDENT = model("Teacher", "cpu", 10), model("Student", "cuda:0", 10)
         (times(forward=40, backward=20, rest=20), SMALL | {"own": 0.4}, "launch-bound", "3.0 times as long"),
         (times(between=30, **PLAYING), {}, "evaluation-bound", "55 % of a step"),
         (times(between=5, **PLAYING), {}, "compute-bound", "evaluation is 25 %"),
+        (times(**VALIDATING), SMALL, "evaluation-bound", "40 % of a step"),
+        (times(forward=10, backward=42, rest=48), SMALL, "rest-bound", "48 % of a step"),
+        (times(**VALIDATING), {"phases": VALIDATED}, "evaluation-bound", "at main.py, line 7"),
+        (times(forward=10, optimizer=90), {"phases": OWN_STEP}, "optimizer-bound", "most often at main.py, line 3"),
         (times(**TEACHING), {}, "evaluation-bound", "or another model"),
         (times(**TEACHING), {"models": (TEACHER, STUDENT)}, "evaluation-bound", "Teacher at Teacher.py, line 1 is on"),
         (times(**TEACHING), {"models": (TEACHER,)}, "evaluation-bound", "or another model"),
@@ -97,6 +104,24 @@ def test_what_takes_the_time_is_named(phases: StepTimes, others: dict[str, Any],
     verdict = judge(RunEvidence(times=phases, steps=10, **others))
     assert verdict.kind == kind
     assert says in verdict.text
+
+
+@pytest.mark.parametrize(("samples", "said"), [(40, "40 % of forward, most often at main.py, line 5"), (20, "")])
+def test_lines_in_a_loop_are_named_beside_a_model_that_computes(samples: int, said: str) -> None:
+    phases = Counter({Within(FORWARD, "main.py, line 5", True): samples, Within(FORWARD, "", False): 100 - samples})
+    phases[Within(BACKWARD, "", False)] = 200
+    verdict = judge(RunEvidence(times=times(**COMPUTING), steps=10, phases=phases))
+    assert verdict.kind == "compute-bound"
+    assert len(verdict.evidence) == bool(said)
+    assert said in "".join(verdict.evidence)
+
+
+def test_of_a_few_samples_those_count_that_agree_with_the_marks() -> None:
+    phases = times(forward=10, backward=20, rest=70)
+    phases.rests[OPTIMIZER, FORWARD] = 70
+    rests = Counter({(BETWEEN, "main.py, line 3"): 9, (AFTER, "main.py, line 8"): 5})
+    verdict = judge(RunEvidence(times=phases, steps=10, rests=rests))
+    assert "after optimizer, most often at main.py, line 8" in verdict.text
 
 
 READING = Crossing(".item()", False, "host", False, False, times.__code__, 0)
@@ -117,7 +142,7 @@ def test_what_is_read_back_is_named_beside_what_takes_longer(reads: int, count: 
 def test_the_line_of_the_rest_is_named_where_the_model_takes_longer(rest: int, *, said: bool) -> None:
     phases = times(forward=15, backward=45, rest=rest)
     phases.rests[FORWARD, BACKWARD] = rest
-    verdict = judge(RunEvidence(times=phases, steps=10, rests=LINES))
+    verdict = judge(RunEvidence(times=phases, steps=10, rests=Counter({(BETWEEN, "main.py, line 194"): 20})))
     assert verdict.kind == "compute-bound"
     assert any("most often at main.py, line 194" in words for words in verdict.evidence) == said
 
