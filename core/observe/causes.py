@@ -19,7 +19,7 @@ from torch import nn
 
 from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.isolation.source_location import kind_of
-from devexplorer.core.observe import needless
+from devexplorer.core.observe import needless, too_large
 from devexplorer.core.observe.graph import grad_fn
 from devexplorer.core.observe.live_memory import (
     BUFFERS,
@@ -31,8 +31,9 @@ from devexplorer.core.observe.live_memory import (
     TEMPORARY,
     Piece,
     TensorGroup,
+    tensors_in,
 )
-from devexplorer.core.observe.memory_case import MemoryCase, make_cause, model_words, place_words
+from devexplorer.core.observe.memory_case import MemoryCase, make_cause, model_words
 from devexplorer.core.observe.memory_report import MemoryCause
 from devexplorer.core.observe.needless import FEW, MOST, MUCH
 
@@ -40,11 +41,11 @@ FRAGMENTED = 0.2
 """Of the device: so much is free beside the largest piece where fragmentation is the cause."""
 WORTH = 0.1
 """Of the device: what a checkpoint or a second model takes, where it can be the cause."""
+HISTORY = 4
+"""Times the parameters: an optimizer whose state is larger keeps more than averages."""
 ROUNDING = 2 << 20
 """Bytes by which a block can be larger than what was asked for."""
 _COPIES = re.compile(r"clone\(|deepcopy\(|copy\(|state_dict\(")
-LONG = 512
-"""Tokens from which on an attention matrix is looked for."""
 
 
 def judge(case: MemoryCase) -> MemoryCause:
@@ -91,11 +92,18 @@ def _checkpoint(case: MemoryCase) -> MemoryCause | None:
         keys = _text_keys(held)
         fits = any(len(keys & root.names) >= max(1, len(root.names) // 2) for root in live.roots)
         if fits and not held.with_graph and case.share(held.bytes) >= WORTH and held.bytes >= case.requested:
+            flat = any(isinstance(value, torch.Tensor) for value in held.thing.values())
+            what = "A tensor for each parameter, such as a copy of the weights," if flat else "A checkpoint"
+            in_host = "Keep it in host memory: {name: value.cpu() for name, value in model.state_dict().items()}."
             return make_cause(
                 "checkpoint",
-                f"A checkpoint is kept on {live.card.spoken} beside the model: {case.name_of(held.thing)} holds"
+                f"{what} is kept on {live.card.spoken} beside the model: {case.name_of(held.thing)} holds"
                 f" {bytes_text(held.bytes)}.",
-                [f"Delete it once it is loaded: del {case.path_of(held.thing)}", *_checkpoint_remedies()],
+                [
+                    *([in_host] if flat else []),
+                    f"Delete it once it is loaded: del {case.path_of(held.thing)}",
+                    *_checkpoint_remedies(),
+                ],
             )
     return None
 
@@ -110,10 +118,10 @@ def _checkpoint_remedies() -> list[str]:
 def _text_keys(held: TensorGroup) -> set[str]:
     if not isinstance(held.thing, dict):
         return set()
-    keys = {key for key in held.thing if isinstance(key, str)}
-    for value in held.thing.values():  # {"model": {…}, "optimizer": {…}}
-        if isinstance(value, dict):
-            keys |= {key for key in value if isinstance(key, str)}
+    keys = set()
+    for state in (held.thing, *held.thing.values()):  # {"model": {…}, "optimizer": {…}}
+        if isinstance(state, dict):
+            keys |= {key for key, value in state.items() if isinstance(key, str) and isinstance(value, torch.Tensor)}
     return keys
 
 
@@ -241,6 +249,32 @@ def _optimizer(case: MemoryCase) -> MemoryCause | None:
     )
 
 
+def _optimizer_history(case: MemoryCase) -> MemoryCause | None:
+    """An optimizer that keeps many times its parameters, as LBFGS does."""
+    for optimizer in case.live.optimizers:
+        trained = [p for group in optimizer.param_groups for p in group["params"]]
+        parameters = sum(p.nbytes for p in trained)
+        state = sum(
+            tensor.nbytes for _, tensor in tensors_in(dict(optimizer.state)) if tensor.device == case.live.card.device
+        )
+        if case.share(state) < MUCH or state <= HISTORY * parameters:
+            continue
+        size = max((group.get("history_size", 0) for group in optimizer.param_groups), default=0)
+        of = f", for up to {size} earlier steps (history_size)" if size else ""
+        fewer = (
+            "A smaller history_size keeps fewer of them."
+            if size
+            else "Have it keep less, if it has an option for that."
+        )
+        return make_cause(
+            "optimizer_state",
+            f"The state of {type(optimizer).__name__} has grown to {bytes_text(state)}, beside"
+            f" {bytes_text(parameters)} of parameters{of}.",
+            [fewer, "Another optimizer, such as Adam, keeps twice the parameters at most."],
+        )
+    return None
+
+
 def _graph_bytes(case: MemoryCase) -> int:
     return case.live.bytes_of(SAVED)
 
@@ -258,7 +292,8 @@ def _no_grad(case: MemoryCase) -> MemoryCause | None:
         models = list(users.values())
     in_eval = bool(models) and not any(module.training for module in models)
     no_training = not live.optimizers and not live.bytes_of(GRADIENTS) and not moment.trains and bool(models)
-    if moment.trains or not (in_eval or moment.evaluates or no_training):
+    evaluates = in_eval and moment.within_evaluation
+    if not evaluates and (moment.trains or not (in_eval or moment.evaluates or no_training)):
         return None
     held = _graph_container(case)
     of = f"; {case.name_of(held.thing)} keeps them" if held is not None else ""
@@ -309,7 +344,7 @@ def _kept_graphs(case: MemoryCase) -> MemoryCause | None:
     many = passes >= FEW and case.share(size) >= MUCH
     looping = any(_loops(root.module) for root in live.roots)
     if case.moment.phase != "forward":  # a model that uses its weights again and again looks the same
-        many = many and not looping
+        many = many and (not looping or _apart(case, tensor))
     if not old and not many:
         return None
     name, words = case.path_of(tensor), case.name_of(tensor)
@@ -328,6 +363,14 @@ def _kept_graphs(case: MemoryCase) -> MemoryCause | None:
         if live.earlier_bytes
         else "",
     )
+
+
+def _apart(case: MemoryCase, tensor: torch.Tensor) -> bool:
+    """Whether most of what this tensor's graph has saved is no part of the backward that runs."""
+    graphs = case.live.graphs
+    behind = graphs.reach([tensor])
+    used = graphs.reach(case.moment.differentiated)
+    return case.live.saved_in(behind - used) >= MOST * case.live.saved_in(behind)
 
 
 def _unknown_holder(case: MemoryCase) -> MemoryCause:
@@ -417,7 +460,8 @@ def _gradients(case: MemoryCase) -> MemoryCause | None:
     gradients, parameters = live.bytes_of(GRADIENTS), live.bytes_of(PARAMETERS)
     in_backward = case.moment.phase == "backward"
     saved = _graph_bytes(case)
-    if in_backward and _as_large_as_a_parameter(case) and parameters >= saved:
+    weighty = case.share(parameters + gradients) >= MUCH and parameters >= saved
+    if in_backward and weighty and _as_large_as_a_parameter(case):
         return make_cause(
             "gradients",
             f"The gradients do not fit: backward makes one of {bytes_text(case.requested)} for a parameter, and"
@@ -438,111 +482,6 @@ def _gradients(case: MemoryCase) -> MemoryCause | None:
             ["optimizer.zero_grad(set_to_none=True) after the step frees them."],
         )
     return None
-
-
-def _one_tensor(case: MemoryCase) -> MemoryCause | None:
-    moment = case.moment
-    if moment.phase not in ("script", "forward") or case.share(case.requested) < MOST:
-        return None
-    largest = max((piece.bytes for piece in case.live.pieces.values()), default=0)
-    if _matrix(case)[0] or case.requested < 2 * largest:
-        return None
-    of_a_batch = moment.phase == "forward" and moment.batch >= 8 and moment.root is not None
-    if of_a_batch and case.share(case.requested // moment.batch) < 0.02:
-        return None
-    place = place_words(case)
-    return make_cause(
-        "one_tensor",
-        f"One tensor of {bytes_text(case.requested)} is asked for, {case.share(case.requested):.0%} of what"
-        f" {case.live.card.spoken} has{': ' + place if place else '.'}",
-        [
-            "Check its shape: a one-hot vector over a vocabulary, or (N, 1) against (N,) that becomes N×N?",
-            "Class numbers instead of one-hot vectors (cross_entropy takes them), or work on it in chunks.",
-            "bool or int8 take an eighth of int64, a quarter of float32.",
-        ],
-    )
-
-
-def _matrix(case: MemoryCase) -> tuple[int, int]:
-    """Length and bytes of saved tensors (or of what is asked for) whose last two dimensions are one long length."""
-    sizes: Counter[int] = Counter()
-    for piece in case.live.pieces.values():
-        shape = piece.largest.shape
-        if piece.part in (SAVED, OTHERS) and len(shape) >= 3 and shape[-1] == shape[-2] >= LONG:
-            sizes[int(shape[-1])] += piece.bytes
-    if not sizes:
-        return (0, 0)
-    return sizes.most_common(1)[0]
-
-
-def _sequence(case: MemoryCase) -> MemoryCause | None:
-    length, size = _matrix(case)
-    if not length or case.share(size) < 0.15 or size + case.requested < MOST * (_graph_bytes(case) + case.requested):
-        return None
-    fits = int(length * (case.usable * 0.9 / (case.live.card.allocated + case.requested)) ** 0.5)
-    return make_cause(
-        "long_sequence",
-        f"The sequence is long: attention holds matrices of {length:,}×{length:,}, {bytes_text(size)} so far.",
-        [
-            "functional.scaled_dot_product_attention computes attention without that matrix.",
-            f"Shorter sequences: memory grows with the square of the length; about {fits:,} would pass this point.",
-            "Recompute attention in backward: torch.utils.checkpoint.",
-        ],
-    )
-
-
-def _activations(case: MemoryCase) -> MemoryCause | None:
-    live, moment = case.live, case.moment
-    saved = _graph_bytes(case)
-    kept = sum(
-        piece.bytes
-        for piece in live.pieces.values()
-        if piece.part != SAVED and (piece.part != OTHERS or case.outside(piece.largest))
-    )
-    passing = max(live.card.allocated - kept, saved)
-    if moment.phase not in ("forward", "backward", "script") or passing + case.requested < kept:
-        return None
-    if moment.phase == "script" and not saved:
-        return None
-    size = moment.batch or _leading(case)
-    if size <= 1:
-        return make_cause(
-            "activations",
-            f"One sample is too large: its activations take {bytes_text(passing + case.requested)} and more.",
-            _without_batch(case),
-        )
-    each = (passing + case.requested) / size
-    fits = int((case.usable - kept) / each)
-    fits = min(fits, size - 1)  # it did not fit, whatever the estimate says
-    remedies = [
-        f"A batch of at most {max(fits, 1):,} would have passed this point, by a linear estimate from {size:,}; later"
-        " layers can need more."
-    ]
-    if fits >= 1:
-        remedies.append(f"The same result: {-(-size // max(fits, 1))} smaller batches, one optimizer step for all.")
-    return make_cause(
-        "batch",
-        f"The batch of {size:,} is too large: its activations take {bytes_text(passing + case.requested)} and more,"
-        f" {bytes_text(each)} for each sample.",
-        remedies + _without_batch(case),
-    )
-
-
-def _without_batch(case: MemoryCase) -> list[str]:
-    remedies = []
-    if case.moment.records:
-        remedies.append("torch.utils.checkpoint keeps a layer's input only and runs its forward again in backward.")
-    remedies.append("torch.autocast in bfloat16 halves most activations.")
-    return remedies
-
-
-def _leading(case: MemoryCase) -> int:
-    sizes: Counter[int] = Counter()
-    for piece in case.live.pieces.values():
-        shapes = [one.shape for one in piece.tensors if one.dim() >= 2 and one.numel() == piece.largest.numel()]
-        if piece.part in (SAVED, OTHERS) and shapes:
-            sizes[min(int(shape[0]) for shape in shapes)] += piece.bytes
-    return sizes.most_common(1)[0][0] if sizes else 0
 
 
 def _others(case: MemoryCase) -> MemoryCause | None:
@@ -581,6 +520,7 @@ _RULES: tuple[Callable[[MemoryCase], MemoryCause | None], ...] = (
     needless.kept_error,
     _checkpoint,
     needless.kept_trainings,
+    _optimizer_history,
     _optimizer,
     _fragmentation,
     _others,
@@ -589,10 +529,10 @@ _RULES: tuple[Callable[[MemoryCase], MemoryCause | None], ...] = (
     needless.untrained_graph,
     needless.kept_copies,
     _second_model,
-    _one_tensor,
+    too_large.one_tensor,
     _gradients,
     _too_large_model,
     _containers,
-    _sequence,
-    _activations,
+    too_large.sequence,
+    too_large.activations,
 )

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from traceback import walk_tb
 from types import FrameType
 from typing import Any, NamedTuple
@@ -27,7 +28,8 @@ from devexplorer.core.observe.graph import grad_fn, gradient, saved_in
 PARAMETERS, BUFFERS, GRADIENTS, STATE = "parameters", "buffers", "gradients", "optimizer state"
 SAVED, OTHERS, TEMPORARY = "saved for backward", "other live tensors", "temporary"
 MOST_NODES = 200_000
-CONTAINERS = (list, tuple, dict, set, deque)
+CACHE = type(lru_cache(lambda: None))
+CONTAINERS = (list, tuple, dict, set, deque, CACHE)
 NESTED = 4
 """Containers within containers, with the objects between them."""
 NEARLY_ALL = 0.9
@@ -193,6 +195,8 @@ class LiveMemory:
 
     def __init__(self, card: FullDevice, step_mark: int, seconds: float, *, containers: bool = False) -> None:
         self.card = card
+        self.stepped = step_mark > 0
+        """An optimizer has made a step."""
         self.began = time.monotonic()
         self._deadline = time.thread_time() + seconds
         self.stopped = False
@@ -295,7 +299,7 @@ class LiveMemory:
                 for parameter in group["params"]:
                     self._is(parameter, PARAMETERS, self.names.get(id(parameter), ""))
             for parameter, state in list(optimizer.state.items()):
-                for what, tensor in _tensors_in(state):
+                for what, tensor in tensors_in(state):
                     self._is(tensor, STATE, f"{what} of {self.names.get(id(parameter), 'a parameter')}")
 
     def _gradients(self, tensors: list[torch.Tensor]) -> None:
@@ -512,15 +516,16 @@ def _wraps_another(optimizer: Any) -> bool:
     return False
 
 
-def _tensors_in(value: Any, name: str = "", depth: int = 4) -> Iterator[tuple[str, torch.Tensor]]:
+def tensors_in(value: Any, name: str = "", depth: int = 4) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in nested containers, with the name of the first key that led to each."""
     if isinstance(value, torch.Tensor):
         yield name or "state", value
     elif depth and isinstance(value, dict):
         for key, inner in list(value.items()):
-            yield from _tensors_in(inner, name or str(key), depth - 1)
+            yield from tensors_in(inner, name or str(key), depth - 1)
     elif depth and isinstance(value, (list, tuple, deque)):
         for inner in list(value):
-            yield from _tensors_in(inner, name, depth - 1)
+            yield from tensors_in(inner, name, depth - 1)
 
 
 def sequence(node: Any, leaf: int = 1 << 63) -> int:

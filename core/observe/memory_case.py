@@ -25,6 +25,9 @@ class MemoryCase(NamedTuple):
     outside: Callable[[object], bool]
     """Whether that variable is outside of the forward that runs."""
 
+    adrift: Callable[[object], bool]
+    """Whether no variable leads to an object that Python alone can hold: a cycle of references, not freed yet."""
+
     @property
     def usable(self) -> int:
         """What tensors can have."""

@@ -146,6 +146,8 @@ def kept_trainings(case: MemoryCase) -> MemoryCause | None:
         at_work = {id(one) for group in moment.optimizer.param_groups for one in group["params"]}
     elif moment.root is not None:
         at_work = {id(one) for one in moment.root.parameters()}
+    elif moment.differentiated:
+        at_work = set(live.graphs.uses(live.graphs.behind(moment.differentiated)))
     if not at_work:
         return None
     kept: dict[type, list[Root]] = {}
@@ -157,16 +159,23 @@ def kept_trainings(case: MemoryCase) -> MemoryCause | None:
         size = sum(root.here + _training_bytes(live, root) for root in found)
         if len(found) < FEW or case.share(size) < MOST:
             continue
-        keeper = _keeper(case, found)
+        keeper, adrift = f"{_keeper(case, found)} keeps", sum(case.adrift(root.module) for root in found)
+        remedies = [
+            "Keep their weights in host memory (model.cpu().state_dict()), or in files (torch.save).",
+            "Let go of the optimizer with the training that it belongs to; zero_grad(set_to_none=True) frees the"
+            " gradients.",
+        ]
+        if adrift >= FEW:  # the largest few are asked for their names
+            keeper = "a cycle of references, which no variable leads to and Python has not freed yet, keeps"
+            remedies = [
+                "Call gc.collect() between two trainings.",
+                "Or do without the cycle: two objects that refer to each other, where one can have a weakref.proxy.",
+            ]
         return make_cause(
             "second_model",
-            f"Models of earlier trainings: {keeper} keeps {len(found)} of {kind.__name__} on {live.card.spoken}, with"
+            f"Models of earlier trainings: {keeper} {len(found)} of {kind.__name__} on {live.card.spoken}, with"
             f" gradients and optimizer state {bytes_text(size)}, beside the one at work.",
-            [
-                "Keep their weights in host memory (model.cpu().state_dict()), or in files (torch.save).",
-                "Let go of the optimizer with the training that it belongs to; zero_grad(set_to_none=True) frees the"
-                " gradients.",
-            ],
+            remedies,
         )
     return None
 

@@ -232,6 +232,7 @@ def _report(
         name_of=lambda thing: _name(holders.get(id(thing), ())),
         path_of=lambda thing: _variable(holders.get(id(thing), ())),
         outside=lambda thing: _is_outside(holders.get(id(thing), ()), now),
+        adrift=lambda thing: _is_adrift(holders.get(id(thing), ())),
     )
     known = sum(piece.bytes for piece in pieces)
     cause = judge(case)
@@ -332,6 +333,10 @@ def _is_outside(holders: Iterable[Holder], now: Moment) -> bool:
     """Whether a variable leads there that is none of the functions within the forward that runs."""
     named = [one for one in holders if one.kind != "nothing" and not one.through]
     return any(one.kind != "variable" or (one.file, one.function) not in now.inside for one in named)
+
+
+def _is_adrift(holders: tuple[Holder, ...]) -> bool:
+    return bool(holders) and all(one.kind in ("object", "nothing") and not one.stopped for one in holders)
 
 
 def _name(holders: Iterable[Holder]) -> str:

@@ -23,7 +23,7 @@ from torch.utils import _device
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from devexplorer.core.base import first_line
-from devexplorer.core.virtual.backend import installed, set_data
+from devexplorer.core.virtual.backend import backward_guard, installed, set_data
 from devexplorer.core.virtual.cuda.cards import (
     TYPES,
     Cards,
@@ -294,6 +294,7 @@ class DeviceCalls(TorchFunctionMode):
             self._special |= {
                 torch.Tensor.data.__set__: self._set_data,  # type: ignore[attr-defined]
                 torch.Tensor.pin_memory: self._pin_memory,
+                torch.autograd.grad: self._grad,
                 torch.Tensor.register_hook: self._hook,
                 torch.Tensor.register_post_accumulate_grad_hook: self._hook,
             }
@@ -379,6 +380,10 @@ class DeviceCalls(TorchFunctionMode):
         # The memory of a virtual GPU's host is the same everywhere: a copy is all that can be seen of
         # pinning.
         return func(args[0]) if isinstance(args[0], VirtualTensor) else args[0].detach().clone()
+
+    def _grad(self, func: Any, args: Any, kwargs: Any) -> Any:
+        with backward_guard():
+            return func(*args, **kwargs)
 
     def _hook(self, func: Any, args: Any, kwargs: Any) -> Any:
         hook = args[1] if len(args) > 1 else kwargs["hook"]
