@@ -82,12 +82,19 @@ def _checkpoint(case: MemoryCase) -> MemoryCause | None:
     live = case.live
     models = [root for root in live.roots if root.here]
     if case.moment.phase == "loading":
-        beside = f" beside {model_words(case, models[0])}" if models else ""
-        return make_cause(
-            "checkpoint",
-            f"A checkpoint is loaded onto {live.card.spoken}{beside}: each of its tensors is there a second time.",
-            _checkpoint_remedies(),
-        )
+        there = live.bytes_of(OTHERS)
+        text = f"A checkpoint is loaded onto {live.card.spoken}."
+        if models:
+            text = (
+                f"A checkpoint is loaded onto {live.card.spoken} beside {model_words(case, models[0])}: each of its"
+                " tensors is there a second time."
+            )
+        elif case.share(there) >= MUCH:
+            text = (
+                f"A checkpoint is loaded onto {live.card.spoken}, where what was loaded before it is still:"
+                f" {bytes_text(there)}."
+            )
+        return make_cause("checkpoint", text, _checkpoint_remedies())
     for held in live.containers:
         keys = _text_keys(held)
         fits = any(len(keys & root.names) >= max(1, len(root.names) // 2) for root in live.roots)
@@ -128,6 +135,8 @@ def _text_keys(held: TensorGroup) -> set[str]:
 def _second_model(case: MemoryCase) -> MemoryCause | None:
     models = [root for root in case.live.roots if case.share(root.here) >= WORTH]
     moment = case.moment
+    if moment.phase == "building" and not any(type(root.module) is type(moment.root) for root in models):
+        return None  # its parts are no models yet
     copied = bool(models) and (moment.phase == "copying" or _copies_parameters(case))
     if copied:
         needs = models[0].in_all
@@ -334,6 +343,7 @@ def _kept_graphs(case: MemoryCase) -> MemoryCause | None:
             [
                 f"Keep values, not tensors: {name}.append(loss.item()) or .append(loss.detach()).",
                 "For one step over many batches call backward for each of them; gradients add up.",
+                "Where nothing is trained with them (an evaluation, a rendered picture): with torch.no_grad(): …",
             ],
         )
     old = case.share(live.earlier_bytes) >= MUCH and len(live.optimizers) < 2  # a GAN's steps lie between its passes
@@ -534,5 +544,6 @@ _RULES: tuple[Callable[[MemoryCase], MemoryCause | None], ...] = (
     _too_large_model,
     _containers,
     too_large.sequence,
+    too_large.pairs,
     too_large.activations,
 )

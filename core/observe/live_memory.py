@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from traceback import walk_tb
-from types import FrameType
+from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -30,7 +30,9 @@ SAVED, OTHERS, TEMPORARY = "saved for backward", "other live tensors", "temporar
 MOST_NODES = 200_000
 CACHE = type(lru_cache(lambda: None))
 CONTAINERS = (list, tuple, dict, set, deque, CACHE)
-NESTED = 4
+FUNCTIONS = (FunctionType, MethodType, CellType)
+"""What keeps tensors as well: with default arguments, a closure, an object of their own."""
+NESTED = 5
 """Containers within containers, with the objects between them."""
 NEARLY_ALL = 0.9
 MOST_WRAPPERS = 20
@@ -482,7 +484,7 @@ class LiveMemory:
 
 def _can_hold(kind: type) -> bool:
     """Whether an object of this class can be a container of the user's, or lie between two of them."""
-    if kind in CONTAINERS:
+    if kind in CONTAINERS or kind in FUNCTIONS:
         return True
     return kind.__module__ not in ("builtins", "types", "functools") and not issubclass(
         kind, (torch.Tensor, nn.Module, Optimizer, type, LiveMemory, Graphs, Piece, TensorGroup, Root, BaseException)

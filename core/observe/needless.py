@@ -173,7 +173,7 @@ def kept_trainings(case: MemoryCase) -> MemoryCause | None:
             ]
         return make_cause(
             "second_model",
-            f"Models of earlier trainings: {keeper} {len(found)} of {kind.__name__} on {live.card.spoken}, with"
+            f"Models of other trainings: {keeper} {len(found)} of {kind.__name__} on {live.card.spoken}, with"
             f" gradients and optimizer state {bytes_text(size)}, beside the one at work.",
             remedies,
         )

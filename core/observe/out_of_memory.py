@@ -224,6 +224,7 @@ def _report(
     held = live.held.union(*(map(id, variables(frame).values()) for frame in frames))
     wanted = _wanted(live, pieces, models, held)
     holders = search(wanted, frames, live.own(), seconds=SEARCH_SECONDS, most=4, nearest=True, tensors=live.tensors)
+    holders = {key: _outside_first(found, now) for key, found in holders.items()}
     case = MemoryCase(
         live=live,
         moment=now,
@@ -333,6 +334,11 @@ def _is_outside(holders: Iterable[Holder], now: Moment) -> bool:
     """Whether a variable leads there that is none of the functions within the forward that runs."""
     named = [one for one in holders if one.kind != "nothing" and not one.through]
     return any(one.kind != "variable" or (one.file, one.function) not in now.inside for one in named)
+
+
+def _outside_first(holders: Iterable[Holder], now: Moment) -> tuple[Holder, ...]:
+    """Variables of the forward that runs come last: what called it says more."""
+    return tuple(sorted(holders, key=lambda one: one.kind == "variable" and (one.file, one.function) in now.inside))
 
 
 def _is_adrift(holders: tuple[Holder, ...]) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from torch import nn
+
 from devexplorer.core.base import bytes_text
 from devexplorer.core.observe.graph import grad_fn
 from devexplorer.core.observe.live_memory import OTHERS, SAVED, Piece
 from devexplorer.core.observe.memory_case import MemoryCase, make_cause, place_words
 from devexplorer.core.observe.memory_report import MemoryCause
-from devexplorer.core.observe.needless import MOST
+from devexplorer.core.observe.needless import MOST, MUCH
 
 LONG = 512
 """Tokens from which on an attention matrix is looked for."""
@@ -52,7 +54,7 @@ def _made_along(case: MemoryCase, piece: Piece) -> bool:
     """Whether the function that asks for a tensor has made this one before, for itself: a step of the same
     calculation, outside of any graph."""
     place = case.moment.place
-    if place is None or piece.line is None or piece.part != OTHERS:
+    if case.moment.phase != "script" or place is None or piece.line is None or piece.part != OTHERS:
         return False
     recorded = any(grad_fn(tensor) is not None for tensor in piece.tensors)
     return not recorded and (piece.line[0], piece.line[2]) == (place.file, place.function)
@@ -74,9 +76,16 @@ def _matrix(case: MemoryCase) -> tuple[int, int]:
 
 
 def _widths(case: MemoryCase) -> set[int]:
-    """Of pictures: what convolutions are given."""
+    """Of pictures: what convolutions are given, and without a graph what has as many channels as one of them makes."""
     graphs = case.live.graphs
     widths: set[int] = set()
+    root = case.moment.root
+    layers = [] if root is None else [one for one in root.modules() if isinstance(one, (nn.Conv2d, nn.ConvTranspose2d))]
+    channels = {layer.out_channels for layer in layers if max(layer.kernel_size) > 1}
+    for piece in case.live.pieces.values():
+        shape = piece.largest.shape
+        if len(shape) == 4 and shape[1] in channels:
+            widths.add(int(shape[-1]))
     for node, saved in zip(graphs.nodes, graphs.saved, strict=True):
         if "Convolution" in node.name():
             widths.update(int(tensor.shape[-1]) for _, tensor in saved if tensor.dim() >= 4)
@@ -97,6 +106,28 @@ def sequence(case: MemoryCase) -> MemoryCause | None:
             "functional.scaled_dot_product_attention computes attention without that matrix.",
             f"Shorter sequences: memory grows with the square of the length; about {fits:,} would pass this point.",
             "Recompute attention in backward: torch.utils.checkpoint.",
+        ],
+    )
+
+
+def pairs(case: MemoryCase) -> MemoryCause | None:
+    """A matrix of each row with every other, as those of contrastive losses and of distances."""
+    sizes: Counter[int] = Counter()
+    for piece in case.live.pieces.values():
+        shape = piece.largest.shape
+        if piece.part in (SAVED, OTHERS) and len(shape) == 2 and shape[0] == shape[1] >= ROWS:
+            sizes[int(shape[0])] += piece.bytes
+    rows, size = sizes.most_common(1)[0] if sizes else (0, 0)
+    if case.share(size) < MUCH or 2 * size < case.live.card.allocated:
+        return None
+    fits = int(rows * (case.usable * 0.9 / (case.live.card.allocated + case.requested)) ** 0.5)
+    return make_cause(
+        "one_tensor",
+        f"A matrix of {rows:,}×{rows:,}, each row against every other, is too large: {bytes_text(size)} so far, and"
+        f" {bytes_text(case.requested)} are asked for.",
+        [
+            f"Fewer rows: memory grows with the square of their number; about {fits:,} would pass this point.",
+            "Work on some rows at a time, each block against all.",
         ],
     )
 
