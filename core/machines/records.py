@@ -16,7 +16,7 @@ from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.core.records.devices import DeviceInfo, Problem
 from devexplorer.core.records.messages import Command, Event
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Of everything in this file. A window and a host of different protocols do not talk to each other."""
 
 
@@ -29,9 +29,7 @@ class Hello(Record, tag="Hello"):
     client: str = ""
     """Of the window: the same as long as it runs. A host repeats it."""
     session: str = ""
-    """Of the host: the same as long as it runs. A window says which one it knows."""
-    knows: bool = False
-    """Of the host: it remembers what this window has asked for."""
+    """Of the host: the same as long as it runs."""
     machine: str = ""
     """Of the host: its host name. Of the window: who and where, for other windows."""
     problem: str = ""
@@ -267,8 +265,7 @@ Question = (
 
 
 class Do(Record, tag="Do"):
-    """A command for the engine; its `request` is one of those that `Control` granted. Said again after a break, it is
-    answered again, and carried out once."""
+    """A command for the engine; its `request` is one of those that `Control` granted."""
 
     command: Command
 
@@ -278,7 +275,7 @@ class TakeOver(Record, tag="TakeOver"):
 
 
 class HostQuestion(Record, tag="Ask"):
-    """A question to the host; answered with one `Reply`, and with the same one when it is asked again after a break."""
+    """A question to the host; answered with one `Reply`."""
 
     id: int
     """Chosen by the window, ascending."""
@@ -357,6 +354,9 @@ class SnapshotBegin(Record, tag="SnapshotBegin"):
 
 class SnapshotEnd(Record, tag="SnapshotEnd"):
     """The snapshot is complete."""
+
+    running: tuple[int, ...] = ()
+    """The requests of windows' commands that have not ended."""
 
 
 class PastMark(msgspec.Struct, frozen=True):

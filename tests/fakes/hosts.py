@@ -153,7 +153,6 @@ class WindowHere:
         self.host, self.name = host, name
         self.id = secrets.token_hex(16)
         self._hello = hello
-        self.session = ""
         self.got: list[Any] = []
         self.wire: Wire | None = None
         self._asked = 0
@@ -165,16 +164,14 @@ class WindowHere:
         stream = self._stream = CutStream(near)
         send_hello(
             stream,
-            Hello(
-                **{"client": self.id, "machine": self.name, "session": self.session, "devexplorer": "1", **self._hello}
-            ),
+            Hello(**{"client": self.id, "machine": self.name, "devexplorer": "1", **self._hello}),
         )
         self.host.until(lambda: select.select([near], [], [], 0)[0])
         answer = read_hello(stream)
         if answer.problem:
             near.close()
             return answer
-        self.got, self.over, self.session = [], threading.Event(), answer.session
+        self.got, self.over = [], threading.Event()
         stream.reads, stream.writes = reads, writes
         self.wire = Wire(stream, decode, self.got.append, lambda _: self.over.set(), stream.hang_up)
         self.wire.start()

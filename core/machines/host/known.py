@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from msgspec.structs import replace
@@ -27,7 +27,6 @@ from devexplorer.core.records import (
     BenchEnded,
     BenchPoint,
     BenchPreparing,
-    BenchReady,
     BenchStarted,
     EngineLost,
     Event,
@@ -107,9 +106,6 @@ MOST_POINTS = 5_000
 MOST_RUNS = 50
 """That have ended."""
 LOG_LINES = 300
-MOST_COMMANDS = 256
-"""Of windows, the latest, whose end can be told again."""
-TOLD_AGAIN = (JobStarted, BenchReady, Answer, JobEnded)
 
 
 class _RunEvents:
@@ -167,8 +163,8 @@ class Known:
         self._lost: EngineLost | None = None
         """Until what the engine held is there again: why it ended."""
         self._answer: Answer | None = None
-        self._commands: dict[int, list[Event]] = {}
-        """What was said of the latest commands of windows, by request."""
+        self.running: set[int] = set()
+        """The requests of windows' commands that have not ended."""
 
     def follow(self, result: PollResult) -> None:
         """Take over what happened."""
@@ -184,8 +180,6 @@ class Known:
     def _take(self, event: Event) -> None:
         self.state.apply(event)
         self._retained.take(event)
-        if isinstance(event, TOLD_AGAIN) and event.request in self._commands:
-            self._commands[event.request].append(event)
         match event:
             case BenchPreparing():
                 self._runs[event.run] = _RunEvents(event)
@@ -199,9 +193,9 @@ class Known:
                 for run in self._runs.values():
                     run.lost(event)
                 self._results.clear()
-                for request, said in self._commands.items():
-                    if not any(isinstance(one, JobEnded) for one in said):
-                        said.append(JobEnded(request=request, ok=False, time_unix_s=event.time_unix_s))
+                self.running.clear()
+            case JobEnded():
+                self.running.discard(event.request)
             case ObjectRemoved():
                 self._results = {key: kept for key, kept in self._results.items() if key[1] != event.name}
             case Answer():
@@ -212,19 +206,8 @@ class Known:
                 self._results[type(event), _subject(event)] = event
 
     def asked(self, request: int) -> None:
-        """A window's command goes to the engine: what is said of it is remembered."""
-        self._commands[request] = []
-        if len(self._commands) > MOST_COMMANDS:
-            del self._commands[next(iter(self._commands))]
-
-    def said_of(self, request: int) -> Sequence[Event] | None:
-        """What was said of a command of a window, as far as no snapshot has it; None: it is not remembered."""
-        said = self._commands.get(request)
-        if said is None:
-            return () if request in self.state.jobs else None
-        if any(isinstance(event, JobEnded) for event in said):
-            return said
-        return [event for event in said if isinstance(event, BenchReady)]
+        """A window's command goes to the engine."""
+        self.running.add(request)
 
     def devices(self) -> DevicesChanged:
         """The list of devices as it is now."""

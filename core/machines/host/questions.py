@@ -85,7 +85,7 @@ class Questions:
         question = ask.question
 
         def reply(result: Result | None, problem: str) -> None:  # any thread
-            client.reply(Reply(to=ask.id, result=result, problem=problem))
+            client.tell(Reply(to=ask.id, result=result, problem=problem))
 
         if client.files.takes(question):
             client.files.ask(question, reply)

@@ -1,9 +1,9 @@
 """Serves one session to windows: what happens goes out to each, their commands and questions come in. Main thread, but
 for `take`; every window has two threads for its connection, one for its files, and one while it greets.
 
-One window controls, the others watch: commands are carried out for the one that holds `Control`. It keeps it when its
-connection breaks, until another window comes or takes over. Every connection begins with a snapshot; what a window asks
-again after a break is answered again, and done once.
+One window controls, the others watch: commands are carried out for the one that holds `Control`. When its connection
+has broken, the next window that comes controls. Every connection begins with a snapshot, which says what is under way
+of what windows wanted; nothing else is remembered of a connection.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -43,7 +43,6 @@ from devexplorer.core.machines.records import (
     HistoryChanged,
     HostQuestion,
     RecordingChanged,
-    Reply,
     SessionAction,
     SetHidden,
     SnapshotBegin,
@@ -51,7 +50,16 @@ from devexplorer.core.machines.records import (
     TakeOver,
     ToHost,
 )
-from devexplorer.core.records import AllocatorSample, Answer, DeviceSample, EngineLost, Event, JobEnded, Rebuilt
+from devexplorer.core.records import (
+    AllocatorSample,
+    Answer,
+    Command,
+    DeviceSample,
+    EngineLost,
+    Event,
+    JobEnded,
+    Rebuilt,
+)
 from devexplorer.core.records.base import Record
 from devexplorer.core.session.poll import MOST_EVENTS
 from devexplorer.core.session.session import Session
@@ -63,23 +71,15 @@ QUIET_S = 1.0
 REPEAT_S = 5.0
 """A reading that does not change is told so often all the same: the one before may have been dropped."""
 GREET_S = 10.0
-MOST_GREETING = 32
 MOST_ACTIONS = 1_000
 """In one record."""
-MOST_CLIENTS = 16
-"""Windows that are remembered."""
-MOST_REPLIES = 32
-"""That are remembered of each, to be given again."""
-MOST_WAITING, ROOM_S = 1_000, 5.0
-"""Of what a window sent and the main thread has not taken yet, and how long more of it waits."""
 LONGEST_NAME = 100
 GOODBYE_S, LOOK_S = 0.5, 0.005
-LOST = "It ended while the connection was broken, too long ago to say how."
 _decode: Callable[[bytes], Any] = decoder(ToHost).decode
 
 
 class Client:
-    """A window, by the id that it gave itself; it outlives its connections. Main thread, but for `reply`."""
+    """A window that is connected. Main thread, but for `tell`."""
 
     def __init__(self, hello: Hello, later: Callable[[Callable[[], None]], None]) -> None:
         """`later` has work done on the main thread."""
@@ -88,52 +88,12 @@ class Client:
         self.files = FileWork()
         self.generation = 0
         """Of its commands, while it controls."""
-        self.last_request = 0
-        """The latest of its commands that was carried out."""
         self.hidden = False
-        self.wire: Wire | None = None
-        """Its connection; None: it is away."""
-        self.room = threading.Semaphore(MOST_WAITING)
-        self._replies: dict[int, Reply | None] = {}
-        """To its latest questions; None: it is not known yet."""
-        self._last_asked = 0
-
-    def send(self, data: bytes, *, reading: bool = False) -> None:
-        """Send this frame, where there is a connection."""
-        if (wire := self.wire) is not None:
-            wire.put(data, reading=reading)
+        self.wire: Wire
 
     def tell(self, record: Record) -> None:
-        """Send this record, where there is a connection."""
-        self.send(frame(record))
-
-    def reply(self, reply: Reply) -> None:
-        """Answer a question. Any thread."""
-        self.later(partial(self._remember, reply))
-        self.tell(reply)
-
-    def _remember(self, reply: Reply) -> None:
-        if reply.to in self._replies:
-            self._replies[reply.to] = reply
-
-    def is_new(self, ask: HostQuestion) -> bool:
-        """Whether a question was not asked before; one that was is answered again here."""
-        if ask.id > self._last_asked:
-            self._last_asked = ask.id
-            self._replies[ask.id] = None
-            if len(self._replies) > MOST_REPLIES:
-                del self._replies[next(iter(self._replies))]
-            return True
-        known = self._replies.get(ask.id, Reply(to=ask.id, problem=LOST))
-        if known is not None:
-            self.tell(known)
-        return False
-
-    def leave(self) -> None:
-        """End its connection."""
-        wire, self.wire = self.wire, None
-        if wire is not None:
-            wire.close()
+        """Send this record. Any thread."""
+        self.wire.put(frame(record))
 
 
 class Server:
@@ -158,9 +118,10 @@ class Server:
         history: Any = session.listeners.get("history")
         self._history = history
         self._clock, self._monotonic = clock, monotonic
-        self._clients: dict[str, Client] = {}
-        """The windows that are remembered, the one that came last at the end."""
+        self.connected: list[Client] = []
+        """Windows with a connection."""
         self._holder: Client | None = None
+        """The window that controls, or that did when its connection ended."""
         self._generation = 0
         self.make_way: Callable[[], None] = lambda: None
         """Called before a window's command goes to the engine."""
@@ -168,7 +129,6 @@ class Server:
         self._bell = threading.Event()
         self._behind = False
         """After a flood: more events wait than one `tick` took."""
-        self._greeting = threading.Semaphore(MOST_GREETING)
         self._beat_due_s = monotonic()
         self._actions: tuple[SessionAction, ...] = ()
         self._allocators: dict[str, AllocatorSample] = {}
@@ -184,9 +144,6 @@ class Server:
 
     def take(self, connection: socket.socket) -> None:
         """Somebody has connected. Does not wait for their greeting."""
-        if not self._greeting.acquire(blocking=False):
-            connection.close()
-            return
         threading.Thread(target=self._greet, args=(connection,), name="host-greet", daemon=True).start()
 
     def _greet(self, connection: socket.socket) -> None:
@@ -197,19 +154,12 @@ class Server:
             self._soon(partial(self._join, stream, hello))
         except (LinkError, OSError):  # whoever it was, it is nobody of ours; the others need not know
             connection.close()
-        finally:
-            self._greeting.release()
 
     def _soon(self, work: Callable[[], None]) -> None:
         self._inbox.put(work)
         self._bell.set()
 
     # --- main thread
-
-    @property
-    def connected(self) -> list[Client]:
-        """Windows with a connection."""
-        return [client for client in self._clients.values() if client.wire is not None]
 
     @property
     def busy(self) -> tuple[str, ...]:
@@ -253,8 +203,7 @@ class Server:
         if (now := self._monotonic()) >= self._beat_due_s:
             self._beat_due_s = now + QUIET_S
             for client in self.connected:
-                if client.wire is not None:
-                    client.wire.beat()
+                client.wire.beat()
 
     def _listen(self) -> None:
         while True:
@@ -272,17 +221,16 @@ class Server:
         self._listen()  # those who greet just now are told as well
         self._tell(Goodbye(reason=reason, for_good=for_good))
         until = time.monotonic() + GOODBYE_S
-        wires = [client.wire for client in self.connected if client.wire is not None]
-        while time.monotonic() < until and any(wire.waits for wire in wires):
+        clients = list(self.connected)
+        while time.monotonic() < until and any(client.wire.waits for client in clients):
             self._bell.wait(LOOK_S)
             self._listen()
-        clients = list(self._clients.values())
-        self._clients.clear()
+        self.connected = []
         for client in clients:
-            client.leave()
+            client.wire.close()
             client.files.close()
         until = time.monotonic() + deadline_s
-        ended = [wire.join(max(until - time.monotonic(), 0.0)) for wire in wires]
+        ended = [client.wire.join(max(until - time.monotonic(), 0.0)) for client in clients]
         ended += [client.files.join(max(until - time.monotonic(), 0.0)) for client in clients]
         self._questions.close()
         return all(ended)
@@ -291,59 +239,50 @@ class Server:
 
     def _join(self, stream: SocketStream, hello: Hello) -> None:
         problem = self._why_not(hello)
-        known = self._clients.get(hello.client)
-        knows = known is not None and hello.session == self.id
         try:
             send_hello(stream, Hello(
-                devexplorer=self.version, client=hello.client, session=self.id, knows=knows,
-                machine=self.machine, problem=problem, now_unix_s=self._clock(), pid=os.getpid(),
-                since_unix_s=self._since_unix_s, python=self._questions.engine_now().python,
-                clients=len(self.connected), busy=self.busy,
+                devexplorer=self.version, client=hello.client, session=self.id, machine=self.machine, problem=problem,
+                now_unix_s=self._clock(), pid=os.getpid(), since_unix_s=self._since_unix_s,
+                python=self._questions.engine_now().python, clients=len(self.connected), busy=self.busy,
             ))  # fmt: skip
             stream.socket.settimeout(None)
         except OSError:  # gone again
             problem = "gone"
-        if known is not None:
-            known.leave()  # the window knows better whether that still works
+        for client in self.connected:
+            if client.id == hello.client:  # the window knows better whether that still works
+                client.wire.close()
+                self._left(client)
         if problem:
             stream.close()
             return
-        client = known if knows and known is not None else Client(hello, self._soon)
-        if known is not None:
-            del self._clients[known.id]  # it is the latest again
-            if known is not client:  # the window has left this machine meanwhile
-                known.files.close()
-        self._clients[client.id] = client
-        wire = Wire(
-            stream, _decode, lambda record: self._arrived(client, record), lambda _: self._ended(client, wire),
-            stream.hang_up, clock=self._clock,
+        client = Client(hello, self._soon)
+        client.wire = Wire(
+            stream, _decode, lambda record: self._soon(partial(self._handle, client, record)),
+            lambda _: self._soon(partial(self._left, client)), stream.hang_up, clock=self._clock,
         )  # fmt: skip
-        first = [frame(record) for record in (*self._snapshot(), self._control(client), *self.known.past())]
-        wire.start(first)
-        client.wire = wire
+        control = Control(granted=False, holder="" if self._holder is None else self._holder.name)
+        if self._holder not in self.connected:
+            control = self._grant(client)
+        client.wire.start([frame(record) for record in (*self._snapshot(), control, *self.known.past())])
+        self.connected.append(client)
         if client is self._holder:
-            self._tell_watchers(client)
-        self._forget_windows()
+            self._tell_watchers()
         self._set_pace()
 
-    def _control(self, client: Client) -> Control:
-        """Who controls, now that this window has come."""
-        if self._holder is None or self._holder.wire is None:
-            if self._holder is not client:
-                self._generation += 1
-                client.generation = self._generation
-            self._holder = client
-            return Control(granted=True, generation=client.generation)
-        return Control(granted=False, holder=self._holder.name)
+    def _grant(self, client: Client) -> Control:
+        """This window controls from now on."""
+        self._generation += 1
+        self._holder, client.generation = client, self._generation
+        return Control(granted=True, generation=self._generation)
 
-    def _forget_windows(self) -> None:
-        """Those that left first, where there are too many."""
-        away = [client for client in self._clients.values() if client.wire is None]
-        for client in away[: max(len(self._clients) - MOST_CLIENTS, 0)]:
-            del self._clients[client.id]
+    def _left(self, client: Client) -> None:
+        """Its connection has ended."""
+        if client in self.connected:
+            self.connected.remove(client)
             client.files.close()
-            if self._holder is client:
-                self._holder = None
+            if client is self._holder:
+                self._tell_watchers(away=True)
+            self._set_pace()
 
     def _why_not(self, hello: Hello) -> str:
         if hello.protocol != PROTOCOL:
@@ -354,82 +293,52 @@ class Server:
             )
         return "" if 0 < len(hello.client) <= 64 else "the window did not say which one it is"
 
-    def _ended(self, client: Client, wire: Wire) -> None:
-        """On a thread of the connection, as a rule."""
-
-        def left() -> None:
-            if client.wire is wire:
-                client.leave()
-                if client is self._holder:
-                    self._tell_watchers(client, away=True)
-                self._set_pace()
-
-        self._soon(left)
-
     def _set_pace(self) -> None:
         self._session.set_hidden(all(client.hidden for client in self.connected))
 
     # --- what windows say
 
-    def _arrived(self, client: Client, record: Any) -> None:
-        """On the thread of the connection."""
-        if not client.room.acquire(timeout=ROOM_S):  # meanwhile nothing more is read
-            raise LinkError("it says more than can be listened to")
-        self._soon(partial(self._handle, client, record))
-
     def _handle(self, client: Client, record: Any) -> None:
-        client.room.release()
-        match record:
-            case Do():
-                self._do(client, record)
-            case TakeOver():
-                self._generation += 1
-                self._holder, client.generation = client, self._generation
-                client.tell(Control(granted=True, generation=self._generation))
-                self._tell_watchers(client)
-            case HostQuestion() if client.is_new(record):
-                self._questions.answer(client, record, controls=client is self._holder)
-                if isinstance(record.question, SetHidden):
-                    self._set_pace()
+        if isinstance(record, Do):
+            self._do(client, record.command)
+        elif client not in self.connected:  # nobody hears an answer
+            return
+        elif isinstance(record, TakeOver):
+            client.tell(self._grant(client))
+            self._tell_watchers()
+        elif isinstance(record, HostQuestion):
+            self._questions.answer(client, record, controls=client is self._holder)
+            if isinstance(record.question, SetHidden):
+                self._set_pace()
 
-    def _do(self, client: Client, wanted: Do) -> None:
-        command = wanted.command
+    def _do(self, client: Client, command: Command) -> None:
         request = command.request
-        if request <= client.last_request:  # it was asked for before
-            known = self.known.said_of(request)
-            said = self._refused(request, LOST) if known is None else known
-        elif client is not self._holder:
+        if client is not self._holder:
             other = "another window" if self._holder is None else self._holder.name or "another window"
-            said = self._refused(
-                request, f"control of {self.machine} is with {other} now; take over to change something there"
-            )
+            why_not = f"control of {self.machine} is with {other} now; take over to change something there"
         elif request >> 32 != client.generation or request & 0xFFFFFFFF == 0:
-            said = self._refused(request, "it was sent before this window had control")
+            why_not = "it was sent before this window had control"
         else:
             self.make_way()
             try:
                 self._session.send_as(command)
-                client.last_request = request
                 self.known.asked(request)
                 return
             except BadInput as error:
-                said = self._refused(request, str(error))
-        for event in said:
+                why_not = str(error)
+        now = self._clock()
+        title, words = "That was not done", sentence(why_not)
+        for event in (
+            Answer(request=request, title=title, words=words, failed=True, time_unix_s=now),
+            JobEnded(request=request, ok=False, time_unix_s=now),
+        ):
             client.tell(Happened(event=event))
 
-    def _refused(self, request: int, why: str) -> Sequence[Event]:
-        now = self._clock()
-        words = sentence(why)
-        return (
-            Answer(request=request, title="That was not done", words=words, failed=True, time_unix_s=now),
-            JobEnded(request=request, ok=False, time_unix_s=now),
-        )
-
-    def _tell_watchers(self, holder: Client, *, away: bool = False) -> None:
+    def _tell_watchers(self, *, away: bool = False) -> None:
         """Tell all other windows who has control."""
-        for client in self._clients.values():
-            if client is not holder:
-                client.tell(Control(granted=False, holder=holder.name, away=away))
+        for client in self.connected:
+            if client is not self._holder and self._holder is not None:
+                client.tell(Control(granted=False, holder=self._holder.name, away=away))
 
     # --- what windows are told
 
@@ -438,10 +347,10 @@ class Server:
         self._send(record)
 
     def _send(self, record: Record, *, reading: bool = False) -> None:
-        if connected := self.connected:
+        if self.connected:
             data = frame(record)
-            for client in connected:
-                client.send(data, reading=reading)
+            for client in self.connected:
+                client.wire.put(data, reading=reading)
 
     def _tell_event(self, event: Event) -> None:
         reading = isinstance(event, DeviceSample | AllocatorSample)
@@ -488,5 +397,6 @@ class Server:
     def _snapshot(self) -> list[Record]:
         return [
             SnapshotBegin(), self._questions.engine_now(), *self.known.records(),
-            *self._actions_after(0), self._recording_now(), self._history_now(), SnapshotEnd(),
+            *self._actions_after(0), self._recording_now(), self._history_now(),
+            SnapshotEnd(running=tuple(self.known.running)),
         ]  # fmt: skip

@@ -34,7 +34,9 @@ from devexplorer.core.machines.ssh import askpass_program
 from devexplorer.core.machines.ssh.records import Prompt, PromptKind, Withdrawn
 
 LONGEST = 1 << 14
-"""Bytes of a question; the server's part of it has no limit of its own."""
+"""Characters of a question; the server's part of it has no limit of its own."""
+QUESTION_S = 2.0
+"""For the program to say it, once it is connected."""
 LONGEST_PATH = 100
 """Bytes; a Unix socket's path has 108 at most."""
 _KINDS: tuple[tuple[PromptKind, str], ...] = (
@@ -57,7 +59,6 @@ class Askpass:
     def __init__(self, report: Callable[[Prompt | Withdrawn], None]) -> None:
         self._report = report
         self._answers: queue.SimpleQueue[tuple[int, str | None]] = queue.SimpleQueue()
-        self._reading: dict[int, tuple[socket.socket, bytearray]] = {}
         self._asking: dict[int, tuple[socket.socket, Prompt]] = {}
         """By the number of the descriptor."""
         self._last = 0
@@ -103,7 +104,7 @@ class Askpass:
 
     def descriptors(self) -> list[int]:
         """Where something can come in."""
-        return [self._door.fileno(), *self._reading, *self._asking]
+        return [self._door.fileno(), *self._asking]
 
     def serve(self, ready: set[int]) -> None:
         """Take what has come in on these descriptors, and pass answers on."""
@@ -113,8 +114,6 @@ class Askpass:
             connection, prompt = self._asking.pop(number)
             connection.close()
             self._report(Withdrawn(number=prompt.number))
-        for number in ready & self._reading.keys():
-            self._read(number)
         while not self._answers.empty():
             self._pass_on(*self._answers.get())
 
@@ -123,10 +122,7 @@ class Askpass:
         for connection, prompt in self._asking.values():
             connection.close()
             self._report(Withdrawn(number=prompt.number))
-        for connection, _ in self._reading.values():
-            connection.close()
         self._asking.clear()
-        self._reading.clear()
         self._door.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -135,27 +131,16 @@ class Askpass:
             connection, _ = self._door.accept()
         except OSError:
             return
-        connection.setblocking(False)
-        self._reading[connection.fileno()] = connection, bytearray()
-
-    def _read(self, number: int) -> None:
-        connection, data = self._reading[number]
+        connection.settimeout(QUESTION_S)
         try:
-            piece = connection.recv(LONGEST)
-        except OSError:
-            piece = b""
-        data += piece
-        if piece and not data.endswith(b"\n") and len(data) <= LONGEST * 6:  # as JSON a character can take six
-            return
-        del self._reading[number]
-        try:
-            question = msgspec.json.decode(data, type=_Question)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+            with connection.makefile("rb") as lines:
+                question = msgspec.json.decode(lines.readline(LONGEST * 6), type=_Question)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             connection.close()
             return
         self._last += 1
         prompt = Prompt(number=self._last, kind=kind_of(question.text, question.prompt), text=shown(question.text))
-        self._asking[number] = connection, prompt
+        self._asking[connection.fileno()] = connection, prompt
         self._report(prompt)
 
     def _pass_on(self, number: int, text: str | None) -> None:
@@ -168,7 +153,6 @@ class Askpass:
                 self.refused = prompt
                 return
             try:
-                connection.setblocking(True)
                 connection.sendall(text.replace("\n", " ").encode() + b"\n")
             except OSError:
                 pass
@@ -244,11 +228,6 @@ class SshChild:
         os.set_blocking(self.stdin.fileno(), False)
         self._errors = threading.Thread(target=self._listen, name="ssh-errors", daemon=True)
         self._errors.start()
-
-    @property
-    def pid(self) -> int:
-        """Of the ssh process."""
-        return self._process.pid
 
     # --- any thread
 
@@ -379,7 +358,7 @@ class SshChild:
     def _exit_code(self, seconds: float) -> int | None:
         """Without reaping it: until then the number of its group is its own."""
         until = time.monotonic() + seconds
-        while (result := os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
+        while (result := os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
             if time.monotonic() >= until:
                 return None
             time.sleep(0.005)

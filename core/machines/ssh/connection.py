@@ -15,9 +15,8 @@ import secrets
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn, TypeVar, get_args
+from typing import IO, Any, NoReturn, TypeVar, get_args
 
 import msgspec
 
@@ -33,7 +32,6 @@ from devexplorer.core.machines.ssh.records import (
     ConnectionFailure,
     ConnectProgress,
     FailureKind,
-    FarEnd,
     Report,
     Said,
     Step,
@@ -78,35 +76,15 @@ _SCRIPT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Markers:
-    """The lines that tell what is ours from what a login script prints."""
-
-    hexadecimal: str
-    """32 digits, new for each connection."""
-
-    @property
-    def ready(self) -> bytes:
-        """Python is there and reads stage 2."""
-        return b"\n" + self.hexadecimal.encode() + b"\n"
-
-    def missing(self, how: str) -> bytes:
-        """There is no Python that could."""
-        return f"\n{self.hexadecimal[::-1]} {how}\n".encode()
-
-    def far_command(self, stage_2_bytes: int) -> str:
-        """The line for the shell at the far end."""
-        return f"exec /bin/sh -c '{_SCRIPT}' {self.hexadecimal[::-1]} {stage_2_bytes}"
-
-
-def ssh_command(host: str, far_command: str, *, program: str = "ssh", connect_s: int = CONNECT_S) -> Sequence[str]:
-    """The arguments of ssh. All else is as the user's own configuration has it.
+def ssh_command(host: str, marker: str, stage_2_bytes: int) -> Sequence[str]:
+    """The arguments of ssh, with the line for the shell at the far end. All else is as the user's own configuration has
+    it.
 
     A connection that they share (`ControlPath`) is used where there is one. None is made: it would end with ours, or
     stay behind. Their forwardings are not repeated: the ports are taken already, or would be given away.
     """
     settings = {
-        "ConnectTimeout": connect_s,
+        "ConnectTimeout": CONNECT_S,
         "ServerAliveInterval": ALIVE_S,
         "ServerAliveCountMax": ALIVE_MISSED,
         "ControlMaster": "no",
@@ -115,7 +93,8 @@ def ssh_command(host: str, far_command: str, *, program: str = "ssh", connect_s:
         "LogLevel": "INFO",  # why something failed is read from what it prints
     }
     options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
-    return [program, "-T", "-a", "-x", *options, "--", checked(host), far_command]
+    far_command = f"exec /bin/sh -c '{_SCRIPT}' {marker[::-1]} {stage_2_bytes}"
+    return ["ssh", "-T", "-a", "-x", *options, "--", checked(host), far_command]
 
 
 T = TypeVar("T")
@@ -136,18 +115,15 @@ NO_SIZE = os.terminal_size((0, 0))
 """Of a terminal that does not know its own."""
 
 
-class TimeLimits(NamedTuple):
-    """How long what may take, in seconds; the time in which a person is asked for something does not count."""
-
-    connect: int = CONNECT_S
-    login: float = 60.0
-    """Without a word of the far side, until our first line."""
-    answer: float = 30.0
-    """For what is done at once."""
-    probe: float = 30.0
-    """For a Python there to say what it has."""
-    start: float = 60.0
-    """For a program of ours to say its marker."""
+# How long what may take, in seconds; the time in which a person is asked for something does not count.
+LOGIN_S = 60.0
+"""Without a word of the far side, until our first line."""
+ANSWER_S = 30.0
+"""For what is done at once."""
+PROBE_S = 30.0
+"""For a Python there to say what it has."""
+START_S = 60.0
+"""For a program of ours to say its marker."""
 
 
 class Connection:
@@ -161,7 +137,7 @@ class Connection:
         host: str,
         report: Callable[[Report], None],
         *,
-        limits: TimeLimits | None = None,
+        login_s: float = LOGIN_S,
         on_terminal: bool = False,
         environ: Mapping[str, str] | None = None,
     ) -> None:
@@ -169,25 +145,21 @@ class Connection:
         `on_terminal`: ssh itself asks for passwords on the terminal of this process."""
         self.host = host
         self._report = report
-        self._limits = limits or TimeLimits()
+        self._login_s = login_s
         self._on_terminal = on_terminal
         self._environ = os.environ if environ is None else environ
         self._askpass: Askpass | None = None
         self._child: SshChild | None = None
-        self._cancelled = False
+        self.is_cancelled = False
+        """Whether it was given up."""
 
     # --- any thread
 
     def cancel(self) -> None:
         """Give it up: the call that waits raises `Cancelled`."""
-        self._cancelled = True
+        self.is_cancelled = True
         if self._child is not None:
             self._child.cancel()
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether it was given up."""
-        return self._cancelled
 
     def answer(self, number: int, text: str | None) -> None:
         """Answer a `Prompt`; None gives the login up."""
@@ -211,21 +183,50 @@ class Connection:
 
     # --- the thread of the connection
 
-    def open(self) -> FarEnd:
-        """Log in, find a Python that serves us, and say what machine it is."""
+    def open(self) -> None:
+        """Log in, and find a Python that serves us."""
         self.progress("connecting")
-        source, markers = stage_2(), Markers(secrets.token_hex(16))
-        child = self._child = self._start(markers.far_command(len(source)))
-        if self._cancelled:
+        source, marker = stage_2(), secrets.token_hex(16)
+        child = self._child = self._start(marker, len(source))
+        if self.is_cancelled:
             child.cancel()
-        Login(self.host, child, self._askpass, self._limits.connect, self._limits.login).wait(markers)
+        self._log_in(child, marker)
         child.stop_asking()
         self.progress("python")
         self._write(source)
-        about = self._result(self._limits.answer)
-        if not isinstance(about, dict):
-            self._garbage("it does not say what machine it is")
-        return self._understood(about | {"host": self.host}, FarEnd)
+        self._result(ANSWER_S)
+
+    def _log_in(self, child: SshChild, marker: str) -> None:
+        """Read up to the marker, however much is printed before it."""
+        printed, count = b"\n", 0
+        missing: dict[str, FailureKind] = {NONE: "no python", OLD: "old python"}
+        try:
+            while f"\n{marker}\n".encode() not in printed:
+                for how, kind in missing.items():
+                    if f"\n{marker[::-1]} {how}\n".encode() in printed:
+                        self.fail(kind)
+                if count > MOST_NOISE:
+                    self.fail("login floods", _last_line(printed))
+                piece = child.read_some(self._login_s)
+                count += len(piece)
+                printed = printed[-KEPT_NOISE:] + piece
+        except Ended:
+            self._refused(child, printed)
+        except TimedOut:
+            last = _last_line(printed) or _last_line(child.words.encode())
+            self.fail("login waits" if last else "timed out", last, self._login_s)
+
+    def _refused(self, child: SshChild, printed: bytes) -> NoReturn:
+        """ssh ended, or was not given what it asked for."""
+        refused = None if self._askpass is None else self._askpass.refused
+        if refused is not None and refused.kind == "host key":
+            self.fail("host key unknown")
+        if refused is not None:
+            self.fail("prompt refused", f"the {refused.kind} was not given")
+        code, words = child.ended()
+        if code == OWN_CODE:
+            raise ConnectionFailed(of_ssh(self.host, words, CONNECT_S))
+        raise ConnectionFailed(of_login(self.host, printed.decode("utf-8", "replace"), words, code))
 
     def find(self, folder: str = "~") -> tuple[Environment, ...]:
         """The Python environments there, for somebody who works in that folder."""
@@ -239,9 +240,8 @@ class Connection:
     def probe(self, python: str, *, with_torch: bool = True) -> Probe:
         """What that Python has; `problem` says why it has nothing. With torch also its devices, which takes longer."""
         self.progress("python", detail=python)
-        seconds = self._limits.probe
-        request = {"do": "probe", "python": python, "seconds": seconds, "with_torch": with_torch}
-        return as_probe(_plain(self.ask(request | {"without": LEFT_OUT}, seconds + self._limits.answer)))
+        request = {"do": "probe", "python": python, "seconds": PROBE_S, "with_torch": with_torch}
+        return as_probe(_plain(self.ask(request | {"without": LEFT_OUT}, PROBE_S + ANSWER_S)))
 
     def launch(
         self, command: Sequence[str], marker: str, environ: Mapping[str, str] | None = None
@@ -254,7 +254,7 @@ class Connection:
         expected, printed = f"\n{marker}\n".encode(), bytearray(b"\n")
         try:
             while not printed.endswith(expected):
-                printed += child.read_exactly(1, self._limits.start)
+                printed += child.read_exactly(1, START_S)
                 if len(printed) > MOST_BEFORE_START:
                     self._garbage("it prints, and does not start")
         except (Ended, TimedOut):
@@ -279,7 +279,7 @@ class Connection:
         self.progress("starting")
         request = {"do": "run", "command": command, "without": LEFT_OUT, "environ": environ or {}}
         names = [name for name, number in _OUTPUTS.items() if number in terminals]
-        self._send(request | {"terminals": names, "columns": size.columns, "lines": size.lines})
+        self._write(_frame(request | {"terminals": names, "columns": size.columns, "lines": size.lines}))
         while True:
             answer, data = self._answer(None)
             if "progress" not in answer:
@@ -292,38 +292,29 @@ class Connection:
     def ask(
         self,
         request: Mapping[str, object],
-        seconds: float | None = None,
+        seconds: float = ANSWER_S,
         data: bytes = b"",
-        progress: Callable[[object], None] = lambda _: None,
         sent: Callable[[float], None] = lambda _: None,
     ) -> object:
-        """The result of any request; `sent` is told which share of `data` is there, `progress` what it says before."""
-        self._send(request, data, sent)
-        return self._result(self._limits.answer if seconds is None else seconds, progress)
+        """The result of any request; `sent` is told which share of `data` is there."""
+        self._write(_frame(request, data), sent)
+        return self._result(seconds)
 
     def progress(self, step: Step, done: float | None = None, detail: str = "") -> None:
         """Say what is being done."""
         self._report(ConnectProgress(step=step, done=done, detail=printable(detail)))
 
-    def lost(self) -> ConnectionFailure:
-        """After the streams that were handed over have ended: why."""
-        code, words = self._running.ended()
-        detail = (
-            of_ssh(self.host, words).detail if code == OWN_CODE else f"the program there ended with exit code {code}"
-        )
-        return ConnectionFailure(kind="lost", host=self.host, detail=detail)
-
     def close(self) -> None:
         """End ssh with all that belongs to it; at the far end everything ends with the connection."""
-        self._cancelled = True
+        self.is_cancelled = True
         if self._child is not None:
             self._child.close()
 
     # --- inside
 
-    def _start(self, far_command: str) -> SshChild:
+    def _start(self, marker: str, stage_2_bytes: int) -> SshChild:
         try:
-            command = ssh_command(self.host, far_command, connect_s=self._limits.connect)
+            command = ssh_command(self.host, marker, stage_2_bytes)
         except BadInput as error:
             self.fail("bad host", str(error))
         environ = self._environ
@@ -351,21 +342,13 @@ class Connection:
             raise RuntimeError("open the connection first")
         return self._child
 
-    def _send(
-        self, request: Mapping[str, object], data: bytes = b"", sent: Callable[[float], None] = lambda _: None
-    ) -> None:
-        self._write(_frame(request, data), sent)
-
     def _write(self, data: bytes, sent: Callable[[float], None] = lambda _: None) -> None:
         with self._failing():
-            self._running.write(data, self._limits.answer, sent)
+            self._running.write(data, ANSWER_S, sent)
 
-    def _result(self, seconds: float, progress: Callable[[object], None] = lambda _: None) -> object:
-        while True:
-            answer, _ = self._answer(seconds)
-            if "progress" not in answer:
-                return self._value(answer)
-            progress(answer["progress"])
+    def _result(self, seconds: float) -> object:
+        answer, _ = self._answer(seconds)
+        return self._value(answer)
 
     def _answer(self, seconds: float | None) -> tuple[dict[str, object], bytes]:
         """The next frame."""
@@ -373,8 +356,8 @@ class Connection:
             head, body = _HEAD.unpack(self._running.read_exactly(_HEAD.size, seconds))
             if head > LARGEST_JSON or body > LARGEST_BYTES:
                 self._garbage("a frame that is too large")
-            text = self._running.read_exactly(head, self._limits.answer)
-            data = self._running.read_exactly(body, self._limits.answer)
+            text = self._running.read_exactly(head, ANSWER_S)
+            data = self._running.read_exactly(body, ANSWER_S)
         try:
             return msgspec.json.decode(text, type=dict[str, Any]), data
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -385,9 +368,9 @@ class Connection:
         kind, detail = answer.get("error"), str(answer.get("detail", ""))
         if kind in get_args(FailureKind):
             self.fail(kind, detail)  # type: ignore[arg-type]  # it is one of them
-        if kind is not None:
+        if "result" not in answer:
             self._garbage(detail)
-        return answer.get("result")
+        return answer["result"]
 
     def _understood(self, value: object, kind: type[T]) -> T:
         try:
@@ -410,11 +393,10 @@ class Connection:
     def _garbage(self, detail: str) -> NoReturn:
         self.fail("garbage", detail)
 
-    def fail(self, kind: FailureKind, detail: str = "") -> NoReturn:
+    def fail(self, kind: FailureKind, detail: str = "", seconds: float = 0.0) -> NoReturn:
         """Raise the failure of this connection."""
-        raise ConnectionFailed(
-            ConnectionFailure(kind=kind, host=printable(self.host), detail=cut(" ".join(printable(detail).split())))
-        )
+        detail = cut(" ".join(printable(detail).split()))
+        raise ConnectionFailed(ConnectionFailure(kind=kind, host=printable(self.host), detail=detail, seconds=seconds))
 
 
 def stage_2() -> bytes:
@@ -439,52 +421,6 @@ def _text(module: object) -> str:
 def _frame(request: Mapping[str, object], data: bytes = b"") -> bytes:
     text = msgspec.json.encode(request)
     return _HEAD.pack(len(text), len(data)) + text + data
-
-
-class Login(NamedTuple):
-    """One login to one host: from the start of ssh to the moment when Python there says the marker, or why it never
-    does."""
-
-    host: str
-    child: SshChild
-    askpass: Askpass | None
-    connect_s: float
-    login_s: float
-
-    def wait(self, markers: Markers) -> None:
-        """Read up to the marker, however much is printed before it. Raises `ConnectionFailed` and `Cancelled`."""
-        noise, count = b"\n", 0
-        missing: dict[bytes, FailureKind] = {markers.missing(NONE): "no python", markers.missing(OLD): "old python"}
-        try:
-            while markers.ready not in noise:
-                for line, kind in missing.items():
-                    if line in noise:
-                        self._fail(kind)
-                if count > MOST_NOISE:
-                    self._fail("login floods", _last_line(noise))
-                piece = self.child.read_some(self.login_s)
-                count += len(piece)
-                noise = noise[-KEPT_NOISE:] + piece
-        except Ended:
-            self._refused(noise)
-        except TimedOut:
-            last = _last_line(noise) or _last_line(self.child.words.encode())
-            self._fail("login waits" if last else "timed out", last, self.login_s)
-
-    def _refused(self, noise: bytes) -> NoReturn:
-        """ssh ended, or was not given what it asked for."""
-        refused = None if self.askpass is None else self.askpass.refused
-        if refused is not None:
-            if refused.kind == "host key":
-                self._fail("host key unknown")
-            self._fail("prompt refused", f"the {refused.kind} was not given")
-        code, words = self.child.ended()
-        if code == OWN_CODE:
-            raise ConnectionFailed(of_ssh(self.host, words, self.connect_s))
-        raise ConnectionFailed(of_login(self.host, noise.decode("utf-8", "replace"), words, code))
-
-    def _fail(self, kind: FailureKind, detail: str = "", seconds: float = 0.0) -> NoReturn:
-        raise ConnectionFailed(ConnectionFailure(kind=kind, host=self.host, detail=detail, seconds=seconds))
 
 
 def _last_line(printed: bytes) -> str:

@@ -9,16 +9,13 @@ left behind on a machine that nobody looks at any more.
 
 import errno
 import fcntl
-import getpass
 import json
 import os
 import pathlib
 import select
 import signal
-import socket
 import struct
 import subprocess
-import sys
 import termios
 import threading
 import time
@@ -89,23 +86,6 @@ class FarLink:
 
 
 # --- what can be asked for ----------------------------------------------------------------------------------------
-
-
-def about() -> "dict[str, object]":
-    """This machine."""
-    system = os.uname()
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a number without a name
-        user = str(os.getuid())
-    return {
-        "name": socket.gethostname(),
-        "user": user,
-        "home": os.path.expanduser("~"),
-        "architecture": system.machine,
-        "system": system.sysname,
-        "python": ".".join(map(str, sys.version_info[:3])),
-    }
 
 
 def find(link: FarLink, request: "dict[str, object]", _: bytes) -> object:
@@ -375,7 +355,7 @@ def serve() -> None:
         pass
     link = FarLink()
     threading.Thread(target=watch, args=(link.input,), daemon=True).start()
-    link.send({"result": about()})
+    link.send({"result": None})
     while True:
         request, data = link.read()
         if request["do"] in ("interrupt", "resize"):  # it came when the command had ended

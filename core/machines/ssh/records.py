@@ -98,23 +98,6 @@ class ConnectionFailure(Record):
     """Of a time limit: how long it was."""
 
 
-class FarEnd(Record):
-    """The machine at the far end."""
-
-    host: str
-    """As the user named it."""
-    name: str = ""
-    """As it calls itself."""
-    user: str = ""
-    home: str = ""
-    architecture: str = ""
-    """`x86_64`."""
-    system: str = ""
-    """`Linux`."""
-    python: str = ""
-    """The version of the Python that serves the connection, not of the engine's."""
-
-
 OWN_CODE = 255
 LONGEST = 300
 """Characters of what somebody else said, in one line of ours."""

@@ -25,9 +25,18 @@ from devexplorer.core.machines.records import (
     ANSWERED_WITH,
     Do,
     Done,
+    FindModels,
+    FindPythons,
+    ForgetCopy,
     HistoryChanged,
     HostQuestion,
+    ListFolder,
+    ListRuns,
+    ListScripts,
+    ProbePython,
     Question,
+    ReadFile,
+    RecogniseFiles,
     Reply,
     RestartEngine,
     Result,
@@ -37,13 +46,25 @@ from devexplorer.core.machines.records import (
     StartRecording,
     StopRecording,
     TakeOver,
+    WriteScript,
 )
 from devexplorer.core.machines.window.link import Link, Route
-from devexplorer.core.machines.window.uplink import Begin, Uplink, visible
-from devexplorer.core.records import Answer, BeginBenchmark, Command, EngineReady, Event, JobEnded, Log, Move
+from devexplorer.core.machines.window.uplink import Uplink, visible
+from devexplorer.core.records import (
+    Answer,
+    BeginBenchmark,
+    Command,
+    EngineReady,
+    Event,
+    JobEnded,
+    JobStarted,
+    Log,
+    Move,
+)
 from devexplorer.core.records.base import Record
 from devexplorer.core.session.journal import Action, Surroundings
 from devexplorer.core.session.poll import MOST_EVENTS, Past, PollResult
+from devexplorer.core.session.state import State
 
 R = TypeVar("R", bound=Result)
 MOST_PAST = 2
@@ -62,10 +83,17 @@ class FarRecording(NamedTuple):
     problem: str | None = None
 
 
+AGAIN = (
+    ListFolder, RecogniseFiles, FindModels, ReadFile, ListRuns, FindPythons, ProbePython, ListScripts, WriteScript,
+    ForgetCopy, SetHidden,
+)  # fmt: skip
+"""Questions that are asked again after a break: it is the same whether they were answered before."""
+
+
 class _Asked(NamedTuple):
     """A question, and who gets the answer, or why there is none."""
 
-    ask: HostQuestion
+    question: Question
     then: Callable[[Any], None]
     failed: Callable[[str], None]
 
@@ -91,7 +119,9 @@ class RemoteSession:
         self._past: deque[Past] = deque()
         self._requests = 0
         self._wire: Wire | None = None
-        """The connection on which everything that is not answered was said."""
+        """The connection on which everything that is not answered was said; None: there is none."""
+        self._host = ""
+        """The run of the host that was connected last."""
         self._running: dict[int, Command] = {}
         """Commands of this window that have not ended."""
         self._questions: dict[int, _Asked] = {}
@@ -115,8 +145,13 @@ class RemoteSession:
     def beat(self) -> None:
         """Called at each beat of the window."""
         self._uplink.beat()
+        before, self._wire = self._wire, self._uplink.wire
+        if self._wire is not None and self._wire is not before:
+            self._connected()
         if self._questions and self._uplink.state == "lost":  # nobody will answer
-            self._fail_questions(self.why_not())
+            questions, self._questions = self._questions, {}
+            for asked in questions.values():
+                asked.failed(self.why_not())
 
     @property
     def link(self) -> Link:
@@ -242,8 +277,8 @@ class RemoteSession:
             self._past.clear()
         self._past.extend(news.past)
         self._arrived.extend(news.events)
-        for begin, wire in news.begins:
-            self._begun(begin, wire)
+        if news.state is not None:
+            self._compare(news.state, news.running)
         for reply in news.replies:
             self._replied(reply)
         if news.history is not None:
@@ -265,33 +300,55 @@ class RemoteSession:
             self.on_drained(result)
         return result
 
-    def _begun(self, begin: Begin, wire: Wire) -> None:
-        """A connection was made: what was not answered is asked again, where the host knows what it has done."""
-        self._wire = wire
-        if begin == "again":
-            for command in self._running.values():
-                self._put(Do(command=command))
-            for asked in self._questions.values():
-                self._put(asked.ask)
-            return
-        self._fail_questions(f"The connection to {self.name} broke before it had answered.")
+    def _connected(self) -> None:
+        """A connection was made: questions are asked again where they may be."""
+        host, before = self._uplink.hello.session, self._host
+        if before not in ("", host):
+            self._restarted()
+        self._host = host
+        questions, self._questions = self._questions, {}
+        for number, asked in questions.items():
+            if isinstance(asked.question, AGAIN):
+                self._questions[number] = asked
+                self._put(HostQuestion(id=number, question=asked.question))
+            else:
+                asked.failed(f"The connection to {self.name} broke before it had answered.")
+        if self._hidden:
+            self.ask(SetHidden(hidden=True), lambda _: None)
+
+    def _restarted(self) -> None:
+        """The host of before is gone, with all it had."""
         running, self._running = self._running, {}
         for request in running:
             self.put(JobEnded(request=request, ok=False, time_unix_s=self._clock()))
-        titles = ", ".join(title_of(command) for command in running.values())
-        if begin == "anew" and not self._known_actions and not running:
+        if not self._known_actions and not running:
             self._log("warning", f"The host on {self.name} stopped and was restarted.")
-        elif begin == "anew":
-            lost = f"{count_text(self._known_actions, 'action')} and all objects were lost"
-            words = (
-                f"The host on {self.name} stopped and was restarted: {lost}. If a copy exists, the inspector offers it."
-            )
-            self._log("error", f"{words} Interrupted: {titles}." if running else words)
-        elif running:
-            words = f"The connection to {self.name} was broken for too long; perhaps not carried out: {titles}."
+            return
+        lost = f"{count_text(self._known_actions, 'action')} and all objects were lost"
+        words = f"The host on {self.name} stopped and was restarted: {lost}. If a copy exists, the inspector offers it."
+        titles = ", ".join(map(title_of, running.values()))
+        self._log("error", f"{words} Interrupted: {titles}." if running else words)
+
+    def _compare(self, state: State, running: tuple[int, ...]) -> None:
+        """Of commands that were sent before the snapshot, and are not under way, at most the last answer is known."""
+        control, now, unknown = self._incoming.control, self._clock(), []
+        generation = 0 if control is None else control.generation
+        for request, command in tuple(self._running.items()):
+            if request in running or request >> 32 == generation:
+                continue
+            del self._running[request]
+            self.put(JobStarted(request=request, title=title_of(command), time_unix_s=now, command=command))
+            answer = state.answer
+            if answer is not None and answer.request == request:
+                self.put(answer)
+                ok = not answer.failed
+            else:
+                unknown.append(title_of(command))
+                ok = False
+            self.put(JobEnded(request=request, ok=ok, time_unix_s=now))
+        if unknown:
+            words = f"The connection to {self.name} was broken; perhaps not carried out: {', '.join(unknown)}."
             self._log("error", words)
-        if self._hidden:
-            self.ask(SetHidden(hidden=True), lambda _: None)
 
     def _log(self, level: Literal["info", "warning", "error"], words: str) -> None:
         self.put(Log(level=level, text=words, time_unix_s=self._clock()))
@@ -300,11 +357,6 @@ class RemoteSession:
         """Say it, if there is a connection."""
         if self._wire is not None:
             self._wire.put(frame(record))
-
-    def _fail_questions(self, why: str) -> None:
-        questions, self._questions = self._questions, {}
-        for asked in questions.values():
-            asked.failed(why)
 
     def restart_engine(self) -> None:
         """End the engine there, even one that hangs, and start another."""
@@ -373,15 +425,14 @@ class RemoteSession:
             failed(self.why_not())
             return
         self._asked += 1
-        ask = HostQuestion(id=self._asked, question=question)
-        self._questions[self._asked] = _Asked(ask, then, failed)
-        self._put(ask)
+        self._questions[self._asked] = _Asked(question, then, failed)
+        self._put(HostQuestion(id=self._asked, question=question))
 
     def _replied(self, reply: Reply) -> None:
         asked = self._questions.pop(reply.to, None)
         if asked is None:
             return
-        kind = ANSWERED_WITH.get(type(asked.ask.question), Done)
+        kind = ANSWERED_WITH.get(type(asked.question), Done)
         if reply.result is None:
             asked.failed(sentence(reply.problem or f"{self.name} gave no reason"))
         elif type(reply.result) is not kind:

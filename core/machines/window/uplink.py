@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -137,17 +137,13 @@ GREETING_S = 30.0
 RATES_S = 3.0
 _decode: Callable[[bytes], ToWindow] = decoder(ToWindow).decode
 
-Begin = Literal["first", "again", "unknown", "anew"]
-"""What a new connection is: the first one; one to a host that remembers what this window asked for, or that does not
-any more; one to another run of the host."""
-
 
 class LinkNews(NamedTuple):
     """What has come since the last time."""
 
-    begins: tuple[tuple[Begin, Wire], ...]
-    """Connections that were made."""
     state: State | None
+    running: tuple[int, ...]
+    """With the state: the requests that have not ended there."""
     catalog: Catalog | None
     events: list[Event]
     replies: tuple[Reply, ...]
@@ -171,15 +167,13 @@ class Incoming:
         """When the last reading came, by the monotonic clock."""
         self.heard_unix_s = clock()
         """When anything came last."""
-        self._session = ""
-        """The run of the host that was connected last."""
         self._lock = threading.Lock()
         """Of what follows."""
         self._joiner = Joiner()
         self._snapshot: State | None = None
         """The state that is being told."""
-        self._begins: list[tuple[Begin, Wire]] = []
         self._state: State | None = None
+        self._running: tuple[int, ...] = ()
         self._catalog: Catalog | None = None
         self._mailbox = Mailbox()
         self._own: list[Event] = []
@@ -204,25 +198,18 @@ class Incoming:
         with self._lock:
             events = [*self._mailbox.drain(), *self._own]
             news = LinkNews(
-                tuple(self._begins), self._state, self._catalog, events, tuple(self._replies), self._history,
+                self._state, self._running, self._catalog, events, tuple(self._replies), self._history,
                 tuple(self._past),
             )  # fmt: skip
-            self._begins, self._own, self._replies, self._past = [], [], [], []
+            self._own, self._replies, self._past = [], [], []
             self._state = self._catalog = self._history = None
         return news
 
     # --- on the threads of the link
 
-    def begin(self, hello: Hello, wire: Wire) -> None:
+    def begin(self, wire: Wire) -> None:
         """A connection was made."""
-        begin: Begin = "first"
-        if self._session and hello.session != self._session:
-            begin = "anew"
-        elif self._session:
-            begin = "again" if hello.knows else "unknown"
-        self._session = hello.session
         with self._lock:
-            self._begins.append((begin, wire))
             self.ahead_s = lambda: wire.ahead_s
             self._joiner, self._snapshot = Joiner(), None
             self.control = None
@@ -284,7 +271,7 @@ class Incoming:
                     self._snapshot, self.actions, self._past = State(), (), []
                     self._joiner = Joiner()
             case SnapshotEnd():
-                self._complete()
+                self._complete(record.running)
 
     def _reply(self, reply: Reply) -> None:
         with self._lock:
@@ -303,7 +290,7 @@ class Incoming:
                 state.markers.clear()
                 state.markers.extend(Marker(mark.time_unix_s, mark.text, mark.device, mark.kind) for mark in past.marks)
 
-    def _complete(self) -> None:
+    def _complete(self, running: tuple[int, ...]) -> None:
         """What came before the snapshot is in it; the curves follow it, all at once."""
         with self._lock:
             if self._snapshot is not None:
@@ -312,6 +299,7 @@ class Incoming:
                     device.throughput.clear()
                 self._dropped += self._mailbox.dropped
                 self._state, self._snapshot, self._catalog, self._mailbox = self._snapshot, None, None, Mailbox()
+                self._running = running
 
 
 class _Attempt:
@@ -347,7 +335,7 @@ class Uplink:
         self._name, self._route = name, route
         self.incoming = Incoming(name, clock, monotonic)
         self._client = client or secrets.token_hex(16)
-        """As which the host remembers what was asked for."""
+        """Which window this is: its connections take the place of each other."""
         self._clock, self._monotonic = clock, monotonic
         self.state: LinkState = "connecting"
         self.since_unix_s = clock()
@@ -512,9 +500,7 @@ class Uplink:
     def _greet(self, attempt: _Attempt, stream: ByteStream) -> None:
         if self._last is not None and not self._last.join(GREETING_S):
             raise LinkError("the last connection does not end")  # and what it still delivers would come in between
-        ours = Hello(
-            devexplorer=devexplorer.__version__, client=self._client, session=self.hello.session, machine=_who()
-        )
+        ours = Hello(devexplorer=devexplorer.__version__, client=self._client, machine=_who())
         sent_s = self._clock()
         send_hello(stream, ours)
         theirs = read_hello(stream)
@@ -540,7 +526,7 @@ class Uplink:
         with self._making:
             if not attempt.given_up:
                 attempt.hello, attempt.wire, self._last = theirs, wire, wire
-                self.incoming.begin(theirs, wire)
+                self.incoming.begin(wire)
                 wire.start()
 
 

@@ -19,7 +19,7 @@ from devexplorer.core.base import Cancelled
 from devexplorer.core.machines.ssh import connection as connection_module
 from devexplorer.core.machines.ssh import far_side
 from devexplorer.core.machines.ssh.child import kind_of
-from devexplorer.core.machines.ssh.connection import SENT_ALONG, Connection, TimeLimits
+from devexplorer.core.machines.ssh.connection import SENT_ALONG, Connection
 from devexplorer.core.machines.ssh.records import ConnectionFailed, ConnectProgress, Prompt, Report, Said, Withdrawn
 
 MARKER = "5" * 32
@@ -107,7 +107,6 @@ def test_a_program_gets_the_connection_to_itself(tmp_path: Path) -> None:
         assert os.read(out.fileno(), 100) == b"\x00binary\r\n"
         into.close()
         assert os.read(out.fileno(), 100) == b""
-        assert connection.lost().kind == "lost"
 
 
 def test_a_program_that_does_not_start_says_why(tmp_path: Path) -> None:
@@ -169,8 +168,13 @@ def test_cancelled_between_two_steps(step: str, tmp_path: Path) -> None:
             connection.cancel()
 
     connection = Connection("gpu1", report, environ=fake_ssh(tmp_path))
+
+    def start() -> None:
+        connection.open()
+        connection.launch([sys.executable, "-c", ECHO], MARKER)
+
     with closing(connection), pytest.raises(Cancelled):
-        connection.open() and connection.launch([sys.executable, "-c", ECHO], MARKER)
+        start()
 
 
 @pytest.mark.parametrize("body", ["", "ask code", "say_marker"], ids=["connecting", "asking", "logged in"])
@@ -216,7 +220,7 @@ def logging_in(tmp_path: Path, body: str, *answers: str | None) -> tuple[list[Re
         if isinstance(about, Prompt) and left:
             connection.answer(about.number, left.pop(0))
 
-    connection = Connection("gpu1", report, environ=fake_ssh(tmp_path, body), limits=TimeLimits(login=5))
+    connection = Connection("gpu1", report, environ=fake_ssh(tmp_path, body), login_s=5.0)
     try:
         connection.open()
         failure = ""
@@ -322,7 +326,6 @@ def test_on_a_terminal_ssh_asks_itself(tmp_path: Path) -> None:
 def test_what_a_hostile_far_side_says_is_shown_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evil = r"""
 def evil(link, request, _):
-    link.send({"progress": "\x1b[2J"})
     if request["do"] == "find":
         return [{"python": "/bin/python\x1b]0;x\x07", "label": "\u202egnp.exe"}] * 500
     raise FarRefusal("denied" if request["folder"] else "no such kind", "\x1b[31mred\nand more")
