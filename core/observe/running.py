@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,14 +21,13 @@ from devexplorer.core.machines.greeting import PROTOCOL, SCRIPT_SOCKET, Greeting
 from devexplorer.core.machines.host.finding import CONNECT_S, VARIANT, HostError, folders, peer, reach, trusted
 from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.records import Goodbye
-from devexplorer.core.machines.ssh.records import ConnectionFailure, Report
-from devexplorer.core.machines.window.link import CannotReach
+from devexplorer.core.machines.window.link import LocalRoute
 from devexplorer.core.observe.records import BY_SIGNAL, ScriptHeld
 from devexplorer.core.observe.settings import AWAITED
 from devexplorer.core.records import Command, EngineLost, EventSink, Log
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.window.routes import WayThere
+    from devexplorer.core.machines.window.routes import SshRoute
 
 GREETING_LIMIT = 1 << 16
 ANSWER_S = 1.0
@@ -262,7 +261,7 @@ def reach_script(pid: str, *ranks: str) -> socket.socket:
     return reach({**os.environ, VARIANT: variant}, partial(module_command, HOST, pid, *ranks))
 
 
-def route_there(pid: int, host: str, python: str, *, ranks: bool = False) -> WayThere:
+def route_there(pid: int, host: str, python: str, *, ranks: bool = False) -> SshRoute:
     """As `ScriptRoute`, to a script that runs on a machine of ssh's, in this Python there. It has an ssh of its own,
     and breaks like that of any machine."""
     from devexplorer.core.machines.window.routes import SshRoute  # with the first of them
@@ -270,31 +269,11 @@ def route_there(pid: int, host: str, python: str, *, ranks: bool = False) -> Way
     return SshRoute(host, python, program=(HOST, "proxy", *_words(pid, ranks=ranks)))
 
 
-class ScriptRoute:
-    """The way to the host of a script that runs here; the host is started where there is none. `open` as often as it
-    takes; nothing is asked on the way."""
-
-    host = ""
-    failure: ConnectionFailure | None = None
+class ScriptRoute(LocalRoute):
+    """The way to the host of a script that runs here."""
 
     def __init__(self, pid: int, *, ranks: bool = False) -> None:
         """`ranks`: to the host of all ranks of its job."""
         self.pid = pid
         self._words = _words(pid, ranks=ranks)
-
-    def reports(self) -> Sequence[Report]:
-        """None."""
-        return ()
-
-    def answer(self, number: int, text: str | None) -> None:
-        """Nothing is asked."""
-
-    def cancel(self) -> None:
-        """An `open` that waits ends by the limit of a host's start."""
-
-    def open(self, *, unasked: bool) -> SocketStream:
-        """A channel to the host. Raises `CannotReach`."""
-        try:
-            return SocketStream(reach_script(*self._words))
-        except HostError as error:
-            raise CannotReach(str(error), final=True) from error
+        super().__init__(partial(reach_script, *self._words))

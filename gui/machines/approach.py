@@ -47,7 +47,7 @@ from devexplorer.gui.widgets import (
 )
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.window.routes import WayThere
+    from devexplorer.core.machines.window.link import Route
 
 
 MOST_LINES = 500
@@ -61,7 +61,7 @@ class Approach(QObject):
     asked = Signal()
     """ssh has begun to wait for the user."""
 
-    def __init__(self, way: WayThere, parent: QObject | None = None) -> None:
+    def __init__(self, way: Route, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.way = way
         self.name = way.host

@@ -23,8 +23,8 @@ from devexplorer.gui.actions import WindowContext
 
 if TYPE_CHECKING:
     from devexplorer.core.machines.window.file_copying import End, HereFiles
+    from devexplorer.core.machines.window.link import Route
     from devexplorer.core.machines.window.machines import FarMachine, Machines
-    from devexplorer.core.machines.window.routes import WayThere
     from devexplorer.core.session.machine import Machine
     from devexplorer.gui.machines.approach import Approach
 
@@ -47,7 +47,7 @@ class MachineRoom(QObject):
         self.context = context
         self.make_register: Callable[[], Machines]
         """Set by who follows the machines."""
-        self.make_way: Callable[[str, str], WayThere] = _way
+        self.make_way: Callable[[str, str], Route] = _way
         """The way to a host, with this Python there."""
         self._approaches: dict[str, Approach] = {}
         """How each of the others is reached, by its name."""
@@ -135,7 +135,7 @@ class MachineRoom(QObject):
         self._pythons[host] = python
         return self.join(host, self.make_way(host, python))
 
-    def join(self, name: str, way: WayThere) -> Approach:
+    def join(self, name: str, way: Route) -> Approach:
         """The same by this way. Raises `BadInput`."""
         from devexplorer.gui.machines.approach import Approach  # with the first connection
 
@@ -262,11 +262,11 @@ def room_of(context: WindowContext) -> MachineRoom:
     return context.findChild(MachineRoom) or MachineRoom(context)
 
 
-def _way(host: str, python: str) -> WayThere:
+def _way(host: str, python: str) -> Route:
     if host == VIRTUAL:
-        from devexplorer.core.machines.window.routes import VirtualRoute  # with the first of them
+        from devexplorer.core.machines.window.routes import virtual_route  # with the first of them
 
-        return VirtualRoute()
+        return virtual_route()
     from devexplorer.core.machines.window.routes import SshRoute  # with the first connection
 
     return SshRoute(host, python)

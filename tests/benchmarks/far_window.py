@@ -106,7 +106,7 @@ class Host:
     def order(self, words: str) -> None:
         self._orders.sendall(words.encode())
 
-    def open(self, *, unasked: bool) -> object:
+    def open(self) -> object:
         from devexplorer.core.machines.host.wire import SocketStream
 
         self.order(f"link {self.bytes_per_s} {self.delay_s}")

@@ -39,7 +39,7 @@ class SocketRoute:
     def __init__(self, runtime: Path) -> None:
         self.environ = os.environ | {"XDG_RUNTIME_DIR": str(runtime), "XDG_DATA_HOME": str(runtime / "data")}
 
-    def open(self, *, unasked: bool) -> SocketChannel:
+    def open(self) -> SocketChannel:
         """A new channel; starts the host where there is none."""
         return SocketChannel(self.environ)
 

@@ -22,15 +22,14 @@ class RouteHere:
         self.host, self._link = host, link
         self.links: list[SlowLink] = []
         self.refuse: Exception | None = None
-        self.asked: list[bool] = []
-        """Whether each attempt was made by itself."""
+        self.attempts = 0
         self.free = threading.Event()
         """Cleared: an attempt waits."""
         self.free.set()
         self.cancelled = False
 
-    def open(self, *, unasked: bool) -> SocketStream:
-        self.asked.append(unasked)
+    def open(self) -> SocketStream:
+        self.attempts += 1
         self.free.wait(PATIENCE_S)
         if self.cancelled:
             self.cancelled = False

@@ -126,7 +126,7 @@ class WayFake:
     def answer(self, number: int, text: str | None) -> None:
         self.answers.append((number, text))
 
-    def open(self, *, unasked: bool) -> object:
+    def open(self) -> object:
         raise AssertionError("no test connects")
 
     def cancel(self) -> None:

@@ -232,7 +232,7 @@ class HostHere:
         self.environ = {**os.environ, "XDG_RUNTIME_DIR": own, "TMPDIR": own}  # `stop` ends no other host
         (folder / host).mkdir(mode=0o700)
 
-    def open(self, *, unasked: bool) -> SocketStream:
+    def open(self) -> SocketStream:
         return SocketStream(reach(self.environ, lambda: serve_command(["--virtual", self._virtual])))
 
     def cancel(self) -> None:

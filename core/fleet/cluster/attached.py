@@ -30,7 +30,7 @@ from devexplorer.core.fleet.cluster.messages import (
 from devexplorer.core.fleet.cluster.nodes import LEFT, Nodes
 from devexplorer.core.fleet.events import GroupEnded
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
-from devexplorer.core.machines.window.link import CannotReach
+from devexplorer.core.machines.window.link import CannotReach, Route
 
 STEP_S = 0.05
 RESERVE_S = 10.0
@@ -215,7 +215,7 @@ class NodeChannel:
             pass  # it is gone with its node
 
 
-class NodeRoute:
+class NodeRoute(Route):
     """To one node. `agent` makes its actor, or returns the one that is there; `bring` makes one for
     which our code is put there first; `is_alive` says whether the node still
     belongs to the cluster."""
@@ -223,7 +223,7 @@ class NodeRoute:
     def __init__(self, agent: Callable[[], Any], bring: Callable[[], Any], is_alive: Callable[[], bool]) -> None:
         self._agent, self._bring, self._is_alive = agent, bring, is_alive
 
-    def open(self, *, unasked: bool) -> NodeChannel:
+    def open(self) -> NodeChannel:
         """A new channel. Raises `CannotReach`."""
         if not self._is_alive():
             raise CannotReach(LEFT, final=True)

@@ -1,10 +1,9 @@
 """One connection between a window and a host: a greeting in each direction, then frames in two zlib streams. Two
 threads for each, `wire-in` and `wire-out`; no torch, no Qt.
 
-What is put waits until the link takes it. While a ping is not answered, readings are held back, and the oldest of them
-dropped: nothing may pile up on the way, where neither end can drop it. When too much else waits, or nothing comes, the
-connection ends. The other end is not trusted: sizes and types are checked, and whatever does not fit ends the
-connection, never the process.
+What is put waits until the link takes it. While a ping is not answered, readings are left out: nothing may pile up on
+the way. When too much else waits, or nothing comes, the connection ends. The other end is not trusted: sizes and types
+are checked, and whatever does not fit ends the connection, never the process.
 """
 
 from __future__ import annotations
@@ -32,12 +31,10 @@ HELLO_LIMIT = 1 << 16
 FRAME_LIMIT = 64 << 20
 MOST_WAITING_BYTES = 64 << 20
 """That the link has not taken; beyond it the connection ends, and the next one begins with a snapshot."""
-MOST_READINGS = 512
-"""That wait; of 8 cards three seconds."""
 BATCH_BYTES = 64 << 10
 PING_S, FIRST_PING_S = 5.0, 0.5
 LATE_S = 1.0
-"""A ping that is not answered for so long: the link is busy, readings wait."""
+"""A ping that is not answered for so long: the link is busy, readings are left out."""
 STEP_JUMP_S = 0.005
 """By less than this, or than the measurement can be wrong by, the other clock is not set anew: times of one minute must
 not go back and forth."""
@@ -132,16 +129,14 @@ class Wire:
         self._clock, self._monotonic = clock, monotonic
         self._changed = threading.Condition()
         """Notified when there is more to send. Of what follows:"""
-        self._order = 0
         self._urgent: deque[bytes] = deque()
-        self._kept: deque[tuple[int, bytes]] = deque()
-        self._kept_bytes = 0
-        self._readings: deque[tuple[int, bytes]] = deque(maxlen=MOST_READINGS)
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
         self._writing, self._over = True, False
         self._pings: deque[float] = deque()
         """When those were sent that are not answered."""
         self.dropped = self.dropped_there = 0
-        """Readings that were dropped here, and by the other side."""
+        """Readings that were left out here, and by the other side."""
         self.sent_bytes = self.received_bytes = 0
         """As they crossed the connection."""
         self._end_told = threading.Lock()
@@ -164,22 +159,23 @@ class Wire:
     def put(self, data: bytes, *, reading: bool = False) -> None:
         """Send this frame soon. Any thread."""
         with self._changed:
-            self._order += 1
-            if reading:
-                self.dropped += len(self._readings) == MOST_READINGS
-                self._readings.append((self._order, data))
-            else:
-                self._kept.append((self._order, data))
-                self._kept_bytes += len(data)
-            too_slow = self._kept_bytes > MOST_WAITING_BYTES
+            if reading and self._is_late():
+                self.dropped += 1
+                return
+            self._waiting.append(data)
+            self._waiting_bytes += len(data)
+            too_slow = self._waiting_bytes > MOST_WAITING_BYTES
             self._changed.notify_all()
         if too_slow:
             self.close("the link is too slow for what there is to say")
 
     @property
     def waits(self) -> bool:
-        """Whether something other than readings has not been sent."""
-        return bool(self._kept or self._writing)
+        """Whether something has not been sent."""
+        return bool(self._waiting or self._writing)
+
+    def _is_late(self) -> bool:
+        return bool(self._pings) and self._monotonic() - self._pings[0] > LATE_S
 
     @property
     def latency_s(self) -> float | None:
@@ -232,15 +228,10 @@ class Wire:
                 batch = [*self._urgent]
                 self._urgent.clear()
                 size = 0
-                busy = bool(self._pings) and self._monotonic() - self._pings[0] > LATE_S
-                while size < BATCH_BYTES and (self._kept or (self._readings and not busy)):
-                    if not self._kept or (not busy and self._readings and self._readings[0] < self._kept[0]):
-                        data = self._readings.popleft()[1]
-                    else:
-                        data = self._kept.popleft()[1]
-                        self._kept_bytes -= len(data)
-                    batch.append(data)
-                    size += len(data)
+                while self._waiting and size < BATCH_BYTES:
+                    batch.append(self._waiting.popleft())
+                    size += len(batch[-1])
+                self._waiting_bytes -= size
                 if batch:
                     self._writing = True
                     return batch

@@ -1,16 +1,21 @@
-"""How the way to a machine stands, as the window shows it, in words; and what such a way has to be. Records, protocols
-and pure functions; no thread of its own."""
+"""How the way to a machine stands, as the window shows it, in words; and what such a way has to be. Records and pure
+functions; no thread of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from devexplorer.core.base import MISSING, DevExplorerError, bytes_text, count_text, elapsed_text, number_text
+from devexplorer.core.machines.host.finding import HostError
 from devexplorer.core.records.base import Record
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.host.wire import ByteStream
+    import socket
+
+    from devexplorer.core.machines.host.wire import ByteStream, SocketStream
+    from devexplorer.core.machines.ssh.records import ConnectionFailure, Report
     from devexplorer.core.session import State
 
 
@@ -87,17 +92,45 @@ class CannotReach(DevExplorerError):
         self.final = final
 
 
-class Route(Protocol):
+class Route:
     """How a machine is reached, as often as it takes."""
 
-    def open(self, *, unasked: bool) -> ByteStream:
+    host = ""
+    """As ssh knows it, by which it is remembered; empty: it is none of ssh's."""
+    failure: ConnectionFailure | None = None
+    """Why the last attempt failed, as far as ssh said so."""
+
+    def open(self) -> ByteStream:
         """A new stream, behind the marker: the next thing either side says is its `Hello`. Waits for it, on a thread of
-        its own. `unasked`: by itself, after a break. Raises `CannotReach`, or `OSError`."""
-        ...
+        its own. Raises `CannotReach`, or `OSError`."""
+        raise NotImplementedError
 
     def cancel(self) -> None:
-        """Any thread: an `open` that waits ends soon, with `CannotReach`."""
-        ...
+        """Any thread: an `open` that waits ends soon, with `CannotReach`, or by its own limit."""
+
+    def reports(self) -> Sequence[Report]:
+        """What was reported since the last call."""
+        return ()
+
+    def answer(self, number: int, text: str | None) -> None:
+        """Answer a prompt; None: the user does not."""
+
+
+class LocalRoute(Route):
+    """To a host of this user and machine, which is started where there is none."""
+
+    def __init__(self, connect: Callable[[], socket.socket]) -> None:
+        """`connect` raises `HostError`."""
+        self._connect = connect
+
+    def open(self) -> SocketStream:
+        """A channel to it."""
+        from devexplorer.core.machines.host.wire import SocketStream  # with the first of them
+
+        try:
+            return SocketStream(self._connect())
+        except HostError as error:
+            raise CannotReach(str(error), final=True) from error
 
 
 CANCEL, REMOVE, TAKE_OVER = "Cancel", "Remove", "Take over"

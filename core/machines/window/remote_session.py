@@ -160,29 +160,24 @@ class RemoteSession:
         wire = up.wire
         came, went = up.rates
         control = here.control
+        watches = control is not None and not control.granted and not self._read_only
         return Link(
             state=up.state,
             since_unix_s=up.since_unix_s,
             reason=visible(up.reason),
             ended=up.ended,
             retry_in_s=up.retry_in_s,
-            holder=visible(control.holder) if self._others_control() and control is not None else None,
+            holder=visible(control.holder) if watches and control is not None else None,
             holder_away=control is not None and control.away,
             latency_s=None if wire is None else wire.latency_s,
             received_bytes_s=came,
             sent_bytes_s=went,
-            dropped=self.dropped,
+            dropped=here.dropped + (0 if wire is None else wire.dropped_there),
             reading_age_s=None if here.read_s is None else self._monotonic() - here.read_s,
             machine=visible(up.hello.machine),
             devexplorer=visible(up.hello.devexplorer),
             python="" if here.engine is None else here.engine.python,
         )
-
-    @property
-    def dropped(self) -> int:
-        """Readings that were left out, there or here."""
-        wire = self._uplink.wire
-        return self._incoming.dropped + (0 if wire is None else wire.dropped_there)
 
     @property
     def knows_control(self) -> bool:
@@ -219,11 +214,6 @@ class RemoteSession:
         """End the connection for good; False when a thread still runs at the deadline."""
         return self._uplink.close(deadline_s)
 
-    def _others_control(self) -> bool:
-        """Whether another window controls what can be controlled there."""
-        control = self._incoming.control
-        return control is not None and not control.granted and not self._read_only
-
     @property
     def _read_only(self) -> str:
         return "" if self._engine is None else self._engine.read_only
@@ -259,7 +249,7 @@ class RemoteSession:
         request = control.generation << 32 | self._requests
         numbered: Command = msgspec.structs.replace(command, request=request)
         if isinstance(numbered, BeginBenchmark):
-            at_unix_s = numbered.at_unix_s + self._incoming.ahead_s()
+            at_unix_s = numbered.at_unix_s + self._incoming.ahead_s
             numbered = msgspec.structs.replace(numbered, at_unix_s=at_unix_s)
         self._running[request] = numbered
         self._put(Do(command=numbered))

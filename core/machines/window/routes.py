@@ -7,15 +7,14 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import IO, Protocol
+from typing import IO
 
 from devexplorer.core.base import Cancelled, without_cards
-from devexplorer.core.machines.host.finding import VARIANT, HostError, reach, serve_command
-from devexplorer.core.machines.host.wire import SocketStream
+from devexplorer.core.machines.host.finding import VARIANT, reach, serve_command
 from devexplorer.core.machines.ssh.connection import Connection
 from devexplorer.core.machines.ssh.putting import choose, prepare
-from devexplorer.core.machines.ssh.records import ConnectionFailed, ConnectionFailure, FailureKind, Report
-from devexplorer.core.machines.window.link import CannotReach, Route
+from devexplorer.core.machines.ssh.records import ConnectionFailed, FailureKind, Report
+from devexplorer.core.machines.window.link import CannotReach, LocalRoute, Route
 
 MOST_REPORTS = 1000
 HOST_PROXY = ("devexplorer.core.machines.host", "proxy")
@@ -25,7 +24,7 @@ PASSING: tuple[FailureKind, ...] = (
 """What can be otherwise a moment later: a machine that starts, a network that comes back."""
 
 
-class SshRoute:
+class SshRoute(Route):
     """A host of another machine: logs in, makes a Python there ready, starts the proxy of the host. `open` as often as
     it takes; every time a process of the user's own ssh."""
 
@@ -39,8 +38,6 @@ class SshRoute:
         """`python`: the interpreter there; empty: the one that is most likely meant. `program`: our module there, and
         its arguments, that joins its streams to a host."""
         self.host, self.python = host, python
-        self.failure: ConnectionFailure | None = None
-        """Why the last attempt failed."""
         self._make, self._program = make, program
         self._reports: deque[Report] = deque(maxlen=MOST_REPORTS)
         self._connection: Connection | None = None
@@ -66,7 +63,7 @@ class SshRoute:
 
     # --- the thread of the link
 
-    def open(self, *, unasked: bool) -> SshChannel:
+    def open(self) -> SshChannel:
         """A channel to the host there, which is started where there is none. Raises `CannotReach`."""
         connection = self._make(self.host, self._reports.append)
         with self._lock:
@@ -109,44 +106,7 @@ class SshChannel:
         self._connection.close()
 
 
-class VirtualRoute:
-    """The virtual GPUs beside this machine's cards: a host of this user and machine, from which the cards are hidden.
-    torch cannot have both in one process (`core.virtual.backend`). `open` as often as it takes; nothing is asked on the
-    way."""
-
-    host = ""
-    failure: ConnectionFailure | None = None
-
-    def reports(self) -> Sequence[Report]:
-        """None."""
-        return ()
-
-    def answer(self, number: int, text: str | None) -> None:
-        """Nothing is asked."""
-
-    def cancel(self) -> None:
-        """An `open` that waits ends by the limit of a host's start."""
-
-    def open(self, *, unasked: bool) -> SocketStream:
-        """A channel to the host, which is started where there is none. Raises `CannotReach`."""
-        try:
-            return SocketStream(reach({**without_cards(os.environ), VARIANT: "simulated"}, serve_command))
-        except HostError as error:
-            raise CannotReach(str(error), final=True) from error
-
-
-class WayThere(Route, Protocol):
-    """How the window reaches a machine."""
-
-    host: str
-    """As ssh knows it, by which it is remembered; empty: it is none of ssh's."""
-    failure: ConnectionFailure | None
-    """Why the last attempt failed, as far as ssh said so."""
-
-    def reports(self) -> Sequence[Report]:
-        """What was reported since the last call."""
-        ...
-
-    def answer(self, number: int, text: str | None) -> None:
-        """Answer a prompt; None: the user does not."""
-        ...
+def virtual_route() -> LocalRoute:
+    """To the virtual GPUs beside this machine's cards: a host from which the cards are hidden. torch cannot have both
+    in one process (`core.virtual.backend`)."""
+    return LocalRoute(lambda: reach({**without_cards(os.environ), VARIANT: "simulated"}, serve_command))

@@ -14,7 +14,6 @@ import re
 import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
@@ -49,7 +48,7 @@ from devexplorer.core.machines.records import (
     ToWindow,
 )
 from devexplorer.core.machines.window.link import CannotReach, LinkState, Route
-from devexplorer.core.records import AllocatorSample, DeviceSample, Event, Log, Row
+from devexplorer.core.records import AllocatorSample, BaseEvent, DeviceSample, Event, Log, Row
 from devexplorer.core.records.base import Record
 from devexplorer.core.session.poll import Past
 from devexplorer.core.session.state import Marker, State
@@ -146,9 +145,9 @@ class LinkNews(NamedTuple):
     """With the state: the requests that have not ended there."""
     catalog: Catalog | None
     events: list[Event]
-    replies: tuple[Reply, ...]
+    replies: list[Reply]
     history: HistoryChanged | None
-    past: tuple[Past, ...]
+    past: list[Past]
 
 
 class Incoming:
@@ -156,8 +155,8 @@ class Incoming:
 
     def __init__(self, name: str, clock: Clock = time.time, monotonic: Clock = time.monotonic) -> None:
         self._name, self._clock, self._monotonic = name, clock, monotonic
-        self.ahead_s: Callable[[], float] = lambda: 0.0
-        """How far the host's clock is ahead."""
+        self._wire: Wire | None = None
+        """The latest connection."""
         self.actions: tuple[SessionAction, ...] = ()
         self.control: Control | None = None
         """The last word about it; None: not said on this connection."""
@@ -184,6 +183,11 @@ class Incoming:
         self._past: list[Past] = []
 
     @property
+    def ahead_s(self) -> float:
+        """How far the host's clock is ahead."""
+        return 0.0 if self._wire is None else self._wire.ahead_s
+
+    @property
     def dropped(self) -> int:
         """Readings that this window was too slow for."""
         return self._dropped + self._mailbox.dropped
@@ -197,58 +201,45 @@ class Incoming:
         """Take what has come. Main thread."""
         with self._lock:
             events = [*self._mailbox.drain(), *self._own]
-            news = LinkNews(
-                self._state, self._running, self._catalog, events, tuple(self._replies), self._history,
-                tuple(self._past),
-            )  # fmt: skip
+            news = LinkNews(self._state, self._running, self._catalog, events, self._replies, self._history, self._past)
             self._own, self._replies, self._past = [], [], []
             self._state = self._catalog = self._history = None
         return news
 
-    # --- on the threads of the link
-
     def begin(self, wire: Wire) -> None:
-        """A connection was made."""
+        """A connection was made; nothing has come over it. Main thread."""
         with self._lock:
-            self.ahead_s = lambda: wire.ahead_s
-            self._joiner, self._snapshot = Joiner(), None
-            self.control = None
+            self._wire, self._joiner, self._snapshot, self.control = wire, Joiner(), None, None
 
     def take(self, record: Record) -> None:
-        """A record has come."""
+        """A record has come. On the thread of the connection."""
         self.heard_unix_s = self._clock()
         try:
             if isinstance(record, Happened):
                 event = self._joiner.take(record.event)
-                if event is not None:
-                    self._happened(admitted(event, self.ahead_s()))
+                if event is None:  # more of it follows
+                    return
+                record = admitted(event, self.ahead_s)
             elif isinstance(record, Reply) and isinstance(record.result, Text):
-                text = Text(text=visible(record.result.text))  # of any length
-                self._reply(Reply(to=record.to, result=text))
+                record = Reply(to=record.to, result=Text(text=visible(record.result.text)))  # of any length
             else:
-                self._said(admitted(record, self.ahead_s()))
+                record = admitted(record, self.ahead_s)
+            with self._lock:
+                self._said(record)
         except LinkError as error:  # what belongs to it is missing; everything else goes on
             self.put(Log(level="warning", text=f"{self._name}: {error}", time_unix_s=self._clock()))
 
-    def _happened(self, event: Event) -> None:
-        if isinstance(event, DeviceSample | AllocatorSample):
-            self.read_s = self._monotonic()
-        with self._lock:
-            if self._snapshot is None:
-                self._mailbox.put(event)
-                return
-            try:
-                self._snapshot.apply(event)
-            except Exception as error:  # one bad event must not cost the others: said as any other fault, and on
-                thread = threading.current_thread()
-                threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
-
     def _said(self, record: Record) -> None:
+        snapshot = self._snapshot
         match record:
             case Reply():
-                self._reply(record)
+                self._replies.append(record)
             case DevicesChanged():
-                self._devices(Catalog(record.devices, record.problems))
+                catalog = Catalog(record.devices, record.problems)
+                if snapshot is None:
+                    self._catalog = catalog
+                else:
+                    snapshot.set_catalog(catalog)
             case ActionsChanged():
                 self.actions = (*self.actions[: record.keep], *record.added)
             case Control():
@@ -258,48 +249,39 @@ class Incoming:
             case EngineChoice():
                 self.engine = record
             case HistoryChanged():
-                with self._lock:
-                    self._history = record
-            case PastEvents():
-                self._past_events(record)
+                self._history = record
+            case PastEvents() if snapshot is not None:
+                snapshot.markers.clear()
+                snapshot.markers.extend(Marker(*msgspec.structs.astuple(mark)) for mark in record.marks)
             case PastReadings():
-                past = Past(record.device, record.metrics, *unpacked(record))
-                with self._lock:
-                    self._past.append(past)
+                self._past.append(Past(record.device, record.metrics, *unpacked(record)))
             case SnapshotBegin():
-                with self._lock:
-                    self._snapshot, self.actions, self._past = State(), (), []
-                    self._joiner = Joiner()
-            case SnapshotEnd():
-                self._complete(record.running)
+                self._snapshot, self.actions, self._past, self._joiner = State(), (), [], Joiner()
+            case SnapshotEnd() if snapshot is not None:
+                self._complete(snapshot, record.running)
+            case BaseEvent():
+                self._happened(record)
 
-    def _reply(self, reply: Reply) -> None:
-        with self._lock:
-            self._replies.append(reply)
+    def _happened(self, event: Any) -> None:
+        if isinstance(event, DeviceSample | AllocatorSample):
+            self.read_s = self._monotonic()
+        if self._snapshot is None:
+            self._mailbox.put(event)
+            return
+        try:
+            self._snapshot.apply(event)
+        except Exception as error:  # one bad event must not cost the others: said as any other fault, and on
+            thread = threading.current_thread()
+            threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
 
-    def _devices(self, catalog: Catalog) -> None:
-        with self._lock:
-            if self._snapshot is None:
-                self._catalog = catalog
-            else:
-                self._snapshot.set_catalog(catalog)
-
-    def _past_events(self, past: PastEvents) -> None:
-        with self._lock:
-            if (state := self._snapshot) is not None:
-                state.markers.clear()
-                state.markers.extend(Marker(mark.time_unix_s, mark.text, mark.device, mark.kind) for mark in past.marks)
-
-    def _complete(self, running: tuple[int, ...]) -> None:
+    def _complete(self, snapshot: State, running: tuple[int, ...]) -> None:
         """What came before the snapshot is in it; the curves follow it, all at once."""
-        with self._lock:
-            if self._snapshot is not None:
-                for device in self._snapshot.devices.values():
-                    device.history.clear()
-                    device.throughput.clear()
-                self._dropped += self._mailbox.dropped
-                self._state, self._snapshot, self._catalog, self._mailbox = self._snapshot, None, None, Mailbox()
-                self._running = running
+        for device in snapshot.devices.values():
+            device.history.clear()
+            device.throughput.clear()
+        self._dropped += self._mailbox.dropped
+        self._state, self._running = snapshot, running
+        self._snapshot, self._catalog, self._mailbox = None, None, Mailbox()
 
 
 class _Attempt:
@@ -312,12 +294,11 @@ class _Attempt:
         self.hello = Hello()
         """Of the host."""
         self.wire: Wire | None = None
-        """None: it was not greeted yet."""
+        """Not begun yet; None: it was not greeted."""
         self.goodbye: Goodbye | None = None
         """Why the host has ended."""
         self.over: tuple[str, bool] | None = None
-        """What ended it, and whether that would end the next one as well."""
-        self.given_up = False
+        """What ended it, and whether that would end the next one as well; None: it goes on."""
 
 
 class Uplink:
@@ -347,34 +328,27 @@ class Uplink:
         self.wire: Wire | None = None
         """The connection that there is."""
         self._attempt: _Attempt | None = None
-        self._making = threading.Lock()
-        """Held while an attempt is given up, or becomes a connection."""
         self._last: Wire | None = None
         """The latest connection, also when it is over."""
         self._connected_s = math.inf
         self._tries = 0
         self._retry_at_s = math.inf
-        self._rates: deque[tuple[float, int, int]] = deque()
+        self.rates = (0.0, 0.0)
+        """Bytes per second that came and went, over the last seconds."""
+        self._counted = (monotonic(), 0, 0)
+        """When that was measured, and what had come and gone by then."""
         self._threads: list[threading.Thread] = []
 
     # --- main thread
 
     def start(self) -> None:
         """Begin to connect; returns at once."""
-        self._connect(unasked=False)
+        self._connect()
 
     @property
     def retry_in_s(self) -> float | None:
         """Until the next attempt; None: none is due, or one is being made."""
         return None if self._retry_at_s == math.inf else max(self._retry_at_s - self._monotonic(), 0.0)
-
-    @property
-    def rates(self) -> tuple[float, float]:
-        """Bytes per second that came and went, over the last seconds."""
-        if len(self._rates) < 2:
-            return 0.0, 0.0
-        (begin_s, came_0, went_0), (end_s, came, went) = self._rates[0], self._rates[-1]
-        return (came - came_0) / (end_s - begin_s), (went - went_0) / (end_s - begin_s)
 
     def beat(self) -> None:
         """Heartbeats of the connection, the end of it, and what is tried next."""
@@ -384,16 +358,20 @@ class Uplink:
                 self._connected(attempt, attempt.wire)
             if self.wire is not None:
                 self.wire.beat()
-                if not self._rates or now - self._rates[-1][0] >= 0.5:
-                    self._rates.append((now, self.wire.received_bytes, self.wire.sent_bytes))
-                    while self._rates[-1][0] - self._rates[0][0] > RATES_S:
-                        self._rates.popleft()
+                self._count(self.wire)
             elif now >= attempt.answer_by_s:
                 self._end(attempt, f"{self._name} did not answer within {GREETING_S:.0f} s")
             if attempt.over is not None:
                 self._mend(attempt, *attempt.over)
         if now >= self._retry_at_s:
-            self._connect(unasked=True)
+            self._tries += 1
+            self._connect()
+
+    def _count(self, wire: Wire) -> None:
+        now, (then, came, went) = self._monotonic(), self._counted
+        if now - then >= RATES_S:
+            self._counted = now, wire.received_bytes, wire.sent_bytes
+            self.rates = (wire.received_bytes - came) / (now - then), (wire.sent_bytes - went) / (now - then)
 
     def reconnect(self) -> None:
         """Try now, because the user asked for it; a connection that there is begins again. What has ended for good is
@@ -402,7 +380,7 @@ class Uplink:
             return
         self._tries = 0
         self._hang_up()
-        self._connect(unasked=False)
+        self._connect()
 
     def disconnect(self, reason: str) -> None:
         """End the connection and make no other by itself. The host goes on."""
@@ -420,24 +398,25 @@ class Uplink:
 
     def _hang_up(self) -> None:
         attempt, self._attempt, self.wire, self._retry_at_s = self._attempt, None, None, math.inf
-        self._rates.clear()
+        self.rates = (0.0, 0.0)
         if attempt is not None:
-            with self._making:
-                attempt.given_up = True
-            if attempt.stream is not None:
-                self._end(attempt, "")
-            elif attempt.over is None:
+            waits = attempt.over is None and attempt.stream is None
+            self._end(attempt, "")
+            if waits:
                 self._route.cancel()
 
-    def _connect(self, *, unasked: bool) -> None:
+    def _connect(self) -> None:
         self._enter("reconnecting" if self.hello.session else "connecting", self.reason)
         self._retry_at_s = math.inf
-        self._tries += unasked
         self._attempt = attempt = _Attempt()
-        self._spawn("link", lambda: self._open(attempt, unasked))
+        self._spawn("link", lambda: self._open(attempt))
 
     def _connected(self, attempt: _Attempt, wire: Wire) -> None:
-        self.wire, self.hello, self._connected_s = wire, attempt.hello, self._monotonic()
+        self.wire = self._last = wire
+        self.hello, self._connected_s = attempt.hello, self._monotonic()
+        self._counted = self._connected_s, 0, 0
+        self.incoming.begin(wire)
+        wire.start()
         self._enter("connected", "")
 
     def _mend(self, attempt: _Attempt, reason: str, final: bool) -> None:
@@ -483,12 +462,12 @@ class Uplink:
 
     # --- the thread of an attempt
 
-    def _open(self, attempt: _Attempt, unasked: bool) -> None:
+    def _open(self, attempt: _Attempt) -> None:
         try:
-            stream = self._route.open(unasked=unasked)
+            stream = self._route.open()
             attempt.answer_by_s = self._monotonic() + GREETING_S
             attempt.stream = stream
-            if not attempt.given_up:  # otherwise it was before there was anything to close
+            if attempt.over is None:  # otherwise it was given up before there was anything to close
                 self._greet(attempt, stream)
         except CannotReach as error:
             self._end(attempt, str(error), final=error.final)
@@ -519,15 +498,11 @@ class Uplink:
                 attempt.goodbye = record
             self.incoming.take(record)
 
-        wire = Wire(
+        attempt.hello = theirs
+        attempt.wire = Wire(
             stream, _decode, take, lambda reason: self._end(attempt, reason), lambda: self._shut(attempt),
             ahead_s=ahead_s, clock=self._clock, monotonic=self._monotonic,
         )  # fmt: skip
-        with self._making:
-            if not attempt.given_up:
-                attempt.hello, attempt.wire, self._last = theirs, wire, wire
-                self.incoming.begin(wire)
-                wire.start()
 
 
 def _who() -> str:

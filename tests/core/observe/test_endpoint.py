@@ -381,7 +381,7 @@ def test_the_first_rank_stands_for_the_job_that_started_it(monkeypatch: pytest.M
 
 def test_the_way_to_a_script_that_has_ended_says_so_and_starts_nothing(folder: Path) -> None:
     with pytest.raises(CannotReach, match=f"process {os.getpid()} has ended") as raised:
-        ScriptRoute(os.getpid()).open(unasked=False)
+        ScriptRoute(os.getpid()).open()
     assert raised.value.final
 
 

@@ -20,8 +20,9 @@ from devexplorer.core.history.store import Store
 from devexplorer.core.machines.greeting import Greeting
 from devexplorer.core.machines.host import listing
 from devexplorer.core.machines.records import ListScripts, ScriptsFound
+from devexplorer.core.machines.window.link import Route
 from devexplorer.core.machines.window.remote_session import RemoteSession
-from devexplorer.core.machines.window.routes import SshRoute, WayThere
+from devexplorer.core.machines.window.routes import SshRoute
 from devexplorer.core.observe.endpoint import Endpoint
 from devexplorer.core.observe.kind import result_of
 from devexplorer.core.observe.live import ScriptState
@@ -56,7 +57,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
 class Window:
     """What a window knows of one machine."""
 
-    def __init__(self, name: str, way: WayThere) -> None:
+    def __init__(self, name: str, way: Route) -> None:
         self.state, self.session = State(), RemoteSession(name, way)
         self.session.start()
 

@@ -201,7 +201,7 @@ def test_a_window_that_could_not_connect_offers_this_machine(
     begin(two, "/their/python")
     assert app.heartbeat is not None
     app.heartbeat.stop()
-    two.until(lambda: two.route.asked)
+    two.until(lambda: two.route.attempts)
     assert two.window.objects.empty.sentence.text().startswith("No machine is shown yet"), "no engine is starting"
     (dialog,) = two.window.findChildren(ConnectDialog)
     dialog.reject()

@@ -49,7 +49,7 @@ class Here:
     def __init__(self, environ: dict[str, str]) -> None:
         self.environ = environ
 
-    def open(self, *, unasked: bool) -> SocketStream:
+    def open(self) -> SocketStream:
         return SocketStream(reach(self.environ, lambda: COMMAND))
 
     def cancel(self) -> None:

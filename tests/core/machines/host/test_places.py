@@ -400,7 +400,7 @@ def test_virtual_gpus_beside_cards_have_a_host_of_their_own_without_the_cards(
         return near
 
     monkeypatch.setattr(routes, "reach", played)
-    channel = routes.VirtualRoute().open(unasked=False)
+    channel = routes.virtual_route().open()
     (variables,) = started
     assert (variables["CUDA_VISIBLE_DEVICES"], variables["HIP_VISIBLE_DEVICES"]) == ("", "")
     assert places(variables)[0].folder == places(environ)[0].folder
@@ -418,5 +418,5 @@ def test_a_host_for_virtual_gpus_that_does_not_start_says_why(monkeypatch: pytes
 
     monkeypatch.setattr(routes, "reach", fails)
     with pytest.raises(CannotReach, match="no space") as caught:
-        routes.VirtualRoute().open(unasked=False)
+        routes.virtual_route().open()
     assert caught.value.final

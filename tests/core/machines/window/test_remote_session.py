@@ -163,7 +163,7 @@ def test_after_a_break_it_is_connected_again_at_once_with_what_there_is_now(far:
     far.host.say(log("meanwhile"), tensor("a"))
     far.until(lambda: "a" in far.state.objects and not far.state.away)
     assert [line.text for line in far.state.log] == ["before", "meanwhile"]
-    assert far.route.asked == [False, True]
+    assert far.route.attempts == 2
 
 
 def test_of_commands_that_end_during_a_break_the_last_answer_is_known(far: Far) -> None:
@@ -199,18 +199,17 @@ def test_attempts_become_rarer_and_the_user_can_ask_for_one(far: Far) -> None:
     far.cut()
     pauses = []
     for _ in range(len(RETRY_S) + 1):
-        attempts = len(far.route.asked)
+        attempts = far.route.attempts
         far.until(lambda: (far.session.link.retry_in_s or 0.0) > 0)
         pauses.append(far.session.link.retry_in_s)
         assert far.session.link.reason == "no route to host"
-        assert len(far.route.asked) <= attempts + 1
+        assert far.route.attempts <= attempts + 1
         far.now += far.session.link.retry_in_s or 0.0
     assert pauses == [*RETRY_S[1:], 30.0, 30.0]
     far.until(lambda: far.session.link.retry_in_s)
     far.route.refuse = None
     far.session.reconnect()
     far.until(lambda: far.session.link.state == "connected")
-    assert far.route.asked[-1] is False
 
 
 def test_a_machine_that_was_never_reached_is_not_tried_again(far: Far) -> None:
@@ -231,7 +230,7 @@ def test_a_machine_that_was_never_reached_is_not_tried_again(far: Far) -> None:
 def test_an_attempt_can_be_given_up(far: Far) -> None:
     far.route.free.clear()
     far.session.start()
-    far.until(lambda: far.route.asked)
+    far.until(lambda: far.route.attempts)
     far.session.disconnect()
     assert (far.session.link.state, far.session.link.reason) == ("lost", "you disconnected")
 
@@ -274,7 +273,7 @@ def test_a_host_that_ends_says_why_and_is_not_started_again(far: Far) -> None:
     far.until(lambda: failed)
     assert failed == ["There is no connection to forge: nobody needs it."], "nobody waits for an answer"
     assert far.session.link.reason == "nobody needs it"
-    assert far.route.asked == [False]
+    assert far.route.attempts == 1
 
 
 def test_a_session_of_many_actions_arrives_whole(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,10 +336,10 @@ def test_a_record_that_is_not_understood_does_not_come_again_and_again(far: Far)
     far.connect()
     (client,) = far.host.server.connected
     client.tell(Newer())
-    far.until(lambda: len(far.route.asked) == 2 and not far.state.away)
+    far.until(lambda: far.route.attempts == 2 and not far.state.away)
     far.host.say(log("after"))
     far.until(lambda: "after" in far.texts())
-    assert len(far.route.asked) == 2
+    assert far.route.attempts == 2
 
 
 def test_a_link_that_is_dead_for_a_minute_is_replaced(far: Far) -> None:

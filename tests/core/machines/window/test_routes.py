@@ -65,7 +65,7 @@ def route(made: list[PlayedConnection], python: str = "", raises: Exception | No
 @pytest.mark.parametrize(("python", "runs"), [("", "/found/python"), ("/my/python", "/my/python")])
 def test_the_proxy_is_started_in_the_python_there(made: list[PlayedConnection], python: str, runs: str) -> None:
     way = route(made, python)
-    channel = way.open(unasked=False)
+    channel = way.open()
     assert made[0].launched[:-1] == [runs, "-P", "bootstrap", "devexplorer.core.machines.host", "proxy", "--marker"]
     assert channel.read(100) == b"hello"
     assert [type(report) for report in way.reports()] == [Prompt]
@@ -81,7 +81,7 @@ def test_what_will_not_change_by_itself_is_final(made: list[PlayedConnection], k
     failure = ConnectionFailure(kind=kind, host="forge", detail="why")
     way = route(made, raises=ConnectionFailed(failure))
     with pytest.raises(CannotReach) as caught:
-        way.open(unasked=True)
+        way.open()
     assert caught.value.final is final
     assert "forge" in str(caught.value)
     assert way.failure == failure
@@ -92,6 +92,6 @@ def test_it_can_be_given_up(made: list[PlayedConnection]) -> None:
     way = route(made, raises=Cancelled("cancelled"))
     way.cancel()  # nothing waits
     with pytest.raises(CannotReach, match="given up"):
-        way.open(unasked=False)
+        way.open()
     way.cancel()
     assert made[0].cancelled
