@@ -44,7 +44,7 @@ from devexplorer.gui.widgets import ElidedLabel, Sign, hbox, push_button, show_t
 
 if TYPE_CHECKING:
     from devexplorer.core.machines.window.file_copying import FileCopying
-    from devexplorer.core.machines.window.machines import FarMachine, Machines
+    from devexplorer.core.machines.window.machines import FarMachine
     from devexplorer.gui.forms.far_side import Saving
     from devexplorer.gui.machines.side import Side
     from devexplorer.gui.shell.main_window import MainWindow
@@ -158,7 +158,7 @@ class MachinesOfWindow(OtherMachines):
         self._context = context
         window = self._window = cast("MainWindow", context.window)
         self._room = room_of(window.context)
-        self._room.make_register = self._make
+        self._room.on_first, self._room.on_change = self._begin, self._changed
         self._files = FileCopies(window.context)
         self._copies = Copies(window.context)
         window.hidden_changed.connect(self.set_hidden)
@@ -167,13 +167,10 @@ class MachinesOfWindow(OtherMachines):
         self._hidden = False
         self.bar: MachineBar
 
-    def _make(self) -> Machines:
-        from devexplorer.core.machines.window.machines import Machines  # with the first of them
-
+    def _begin(self) -> None:
         self.bar = MachineBar()
         self._context.add_bar(self.bar)
         self._room.beaten.connect(self._beat)
-        return Machines(self._context.machine, self._context.shown.show, self._changed)
 
     def _changed(self) -> None:
         from devexplorer.gui.machines.side import Side
@@ -214,11 +211,9 @@ class MachinesOfWindow(OtherMachines):
 
     def _beat(self) -> None:
         """Keep the links, and say what is not as it looks."""
-        machines = self._room.register
-        machines.beat()
         context, window = self._context, self._window
         replays = context.shown.instead is not None
-        far = next((one for one in machines.far if one is context.machine and not replays), None)
+        far = next((one for one in self._room.others if one is context.machine and not replays), None)
         self.bar.show_link(far, self._room.leave)
         link = far.link if far is not None and far.is_late else None
         age = ("", "")
@@ -241,8 +236,6 @@ class MachinesOfWindow(OtherMachines):
 
     def close(self, deadline_s: float) -> None:
         """End the connections; what runs there goes on."""
-        if self._room.made is not None:
-            self._room.made.close(deadline_s)
         self._room.close(deadline_s)
 
 

@@ -1,20 +1,22 @@
 """The machines of this window, as menus, dialogs and the page see them: which there are, which is shown, connecting,
 reconnecting, remembering. Main thread.
 
-The list itself is `core.machines.window.machines`, which is loaded with the first other machine; until then there
-is this one.
+What others need (`core.machines.window`) is loaded with the first of them; until then there is this one.
 """
 
 from __future__ import annotations
 
 import platform
+import secrets
+import time
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 from PySide6.QtCore import QObject, Signal
 
+from devexplorer.core.base import BadInput
 from devexplorer.core.records import AddVirtual, Command, Move
 from devexplorer.core.session import Change
 from devexplorer.core.session.journal import steps_of
@@ -24,7 +26,7 @@ from devexplorer.gui.actions import WindowContext
 if TYPE_CHECKING:
     from devexplorer.core.machines.window.file_copying import End, HereFiles
     from devexplorer.core.machines.window.link import Route
-    from devexplorer.core.machines.window.machines import FarMachine, Machines
+    from devexplorer.core.machines.window.machines import FarMachine
     from devexplorer.core.session.machine import Machine
     from devexplorer.gui.machines.approach import Approach
 
@@ -45,10 +47,22 @@ class MachineRoom(QObject):
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
         self.context = context
-        self.make_register: Callable[[], Machines]
-        """Set by who follows the machines."""
+        self._this: Machine | None = None
+        """This one; None: nothing else was added, so it is shown."""
+        self.others: tuple[FarMachine, ...] = ()
+        """Those behind a link, in the order in which they were added."""
+        self.on_first: Callable[[], None]
+        """Called before the first of the others is added; this and the next are set by who follows the machines."""
+        self.on_change: Callable[[], None]
+        """Called when the list, what is shown, or the state of a link is another; `follow` afterwards."""
+        self.put_shown: Callable[[Machine], object] = lambda machine: context.shown.show(machine)
+        """Puts a machine shown, in place of another or of a recording."""
+        self.make_machine: Callable[[str, Route, str], FarMachine] = _far_machine
         self.make_way: Callable[[str, str], Route] = _way
         """The way to a host, with this Python there."""
+        self._client = secrets.token_hex(16)
+        self._links: tuple[object, ...] = ()
+        self._leaving: list[FarMachine] = []
         self._approaches: dict[str, Approach] = {}
         """How each of the others is reached, by its name."""
         self._first: set[str] = set()
@@ -63,31 +77,20 @@ class MachineRoom(QObject):
 
     # --- what there is
 
-    @cached_property
-    def register(self) -> Machines:
-        """The list of machines; what it needs is loaded when the first of the others is asked for."""
-        self.context.beaten.connect(self._beat)
-        return self.make_register()
-
     @property
-    def made(self) -> Machines | None:
-        """None: nothing was connected yet."""
-        return vars(self).get("register")
+    def here(self) -> Machine:
+        """This one."""
+        return self._this or self.context.machine
 
     @property
     def machines(self) -> tuple[Machine, ...]:
         """This one first."""
-        return (self.context.machine,) if self.made is None else self.made.machines
+        return (self.here, *self.others)
 
     @property
     def shown(self) -> Machine:
         """The one that is shown."""
         return self.context.machine
-
-    @property
-    def others(self) -> tuple[FarMachine, ...]:
-        """Those behind a link."""
-        return () if self.made is None else self.made.far
 
     @property
     def known(self) -> tuple[KnownMachine, ...]:
@@ -126,9 +129,12 @@ class MachineRoom(QObject):
     # --- what can be done
 
     def show(self, machine: Machine) -> None:
-        """Put this one shown."""
-        if self.made is not None:
-            self.made.show(machine)
+        """Put this one shown; the others go on unseen."""
+        if machine in self.machines:
+            before = self.shown
+            self.put_shown(machine)
+            if machine is not before:
+                self.on_change()
 
     def connect_to(self, host: str, python: str = "") -> Approach:
         """Begin to connect to a machine; it appears once it is connected. Raises `BadInput`."""
@@ -140,12 +146,26 @@ class MachineRoom(QObject):
         from devexplorer.gui.machines.approach import Approach  # with the first connection
 
         approach = Approach(way, self)
-        self.register.add(name, way)
         approach.name = name
+        self.add(name, way)
         self._approaches[name] = approach
         self._first.add(name)
         approach.asked.connect(partial(self._pass_on, name))
         return approach
+
+    def add(self, name: str, way: Route) -> FarMachine:
+        """List a machine and begin to connect to it. Raises `BadInput` where the name is taken."""
+        if self.find(name) is not None:
+            raise BadInput(f"{name} is listed already")
+        if self._this is None:
+            self._this = self.context.machine
+            self.on_first()
+            self.context.beaten.connect(self._beat)
+        machine = self.make_machine(name, way, self._client)
+        self.others = (*self.others, machine)
+        machine.session.start()
+        self.on_change()
+        return machine
 
     def takes(self, command: Command) -> bool:
         """Whether a command for this machine makes virtual GPUs beside its cards. Then it is carried out in an engine
@@ -184,11 +204,17 @@ class MachineRoom(QObject):
 
     def leave(self, machine: Machine) -> None:
         """End the connection and take the machine off the list; what runs there goes on."""
+        if machine is self.shown:
+            self.show(self.here)
         for other in self.others:
-            if other is machine and self.made is not None:
-                self._first.discard(machine.name)
-                self.made.remove(other)
-                self._approaches.pop(machine.name).deleteLater()
+            if other is machine:
+                self._leaving = [gone for gone in (*self._leaving, other) if not gone.session.close(0.0)]
+        self.others = tuple(other for other in self.others if other is not machine)
+        self._first.discard(machine.name)
+        approach = self._approaches.pop(machine.name, None)
+        if approach is not None:
+            approach.deleteLater()
+        self.on_change()
 
     def give_up(self, approach: Approach) -> None:
         """The user does not want this connection any more."""
@@ -222,6 +248,12 @@ class MachineRoom(QObject):
 
     def _beat(self) -> None:
         """Take what ssh has said and asked, and what the disk of this machine has answered."""
+        for machine in self.others:
+            machine.session.beat()
+        links = tuple((machine.link.state, machine.link.holder) for machine in self.others)
+        if links != self._links:
+            self._links = links
+            self.on_change()
         for approach in tuple(self._approaches.values()):
             approach.beat()
         if self._here is not None:
@@ -232,7 +264,13 @@ class MachineRoom(QObject):
         self.beaten.emit()
 
     def close(self, deadline_s: float) -> None:
-        """Remove what was copied to this machine."""
+        """End the connections, and remove what was copied to this machine; what runs on others goes on."""
+        until = time.monotonic() + deadline_s
+        sessions = [machine.session for machine in (*self.others, *self._leaving)]
+        for session in sessions:
+            session.close(0.0)
+        for session in sessions:
+            session.close(max(until - time.monotonic(), 0.0))
         if self._here is not None:
             self._here.close(deadline_s)
 
@@ -270,3 +308,9 @@ def _way(host: str, python: str) -> Route:
     from devexplorer.core.machines.window.routes import SshRoute  # with the first connection
 
     return SshRoute(host, python)
+
+
+def _far_machine(name: str, way: Route, client: str) -> FarMachine:
+    from devexplorer.core.machines.window.machines import FarMachine  # with the first of them
+
+    return FarMachine(name, way, client)

@@ -137,7 +137,7 @@ class Bench:
         self.app = App(self.qt, SettingsFile(folder))
         self.app.show()
         self.state, self.window = self.app.state, self.app.window
-        self.machines = room_of(self.window.context).register
+        self.machines = room_of(self.window.context)
 
     def until(self, happened: Callable[[], object]) -> None:
         """Let Qt work until this is so."""
@@ -150,8 +150,8 @@ class Bench:
     def connect(self, name: str, bytes_per_s: float, delay_s: float) -> float:
         """Show the host over such a link; returns how long it took until its objects are there."""
         self.host.bytes_per_s, self.host.delay_s = bytes_per_s, delay_s
-        for machine in self.machines.far:
-            self.machines.remove(machine)
+        for machine in self.machines.others:
+            self.machines.leave(machine)
         began = time.monotonic()
         self.machines.show(self.machines.add(name, self.host))  # type: ignore[arg-type]
         self.until(lambda: self.state.engine is not None and self.state.usable_devices and not self.state.away)

@@ -30,7 +30,7 @@ class Desk(TwoMachines):
         self.context = self.window.context
 
     def show_far(self) -> None:
-        room_of(self.context).register.show(self.far)
+        room_of(self.context).show(self.far)
         self.until(lambda: self.state.engine is not None and not self.state.away)
 
     def dialog(self, kind: type[D]) -> D:

@@ -33,6 +33,8 @@ class SessionFake:
         self.listeners: dict[str, Any] = {}
 
     def __getattr__(self, method: str) -> Callable[..., None]:
+        if method in ("start", "beat", "close"):  # whatever is asked for
+            return lambda *values: None
         return lambda *values, **named: self.calls.append((method, *values))
 
     def listener(self, _feature: str) -> SimpleNamespace:
@@ -68,43 +70,36 @@ class FarFake(Machine):
 
 
 class MachinesFake:
-    """As `core.machines.window.machines.Machines`, in place of the window's."""
+    """Has the window's room make fakes, and nothing follow them."""
 
     def __init__(self, context: WindowContext) -> None:
         self._context, self._room = context, room_of(context)
-        self.machines: tuple[Machine, ...] = (context.machine,)
         self.routes: list[Any] = []
-        self._room.make_register = lambda: self  # type: ignore[assignment,return-value]
+        self._room.on_first = lambda: None
+        self._room.on_change = self._room.follow
+        self._room.put_shown = self._put
+        self._room.make_machine = self._make  # type: ignore[assignment]
 
     @property
-    def far(self) -> tuple[Machine, ...]:
-        return tuple(machine for machine in self.machines if not machine.is_here)
+    def machines(self) -> tuple[Machine, ...]:
+        return self._room.machines
 
-    def add(self, name: str, route: Any) -> FarFake:
-        self.routes.append(route)
-        machine = FarFake(name, link=Link(state="connecting", since_unix_s=0.0))
-        self.machines = (*self.machines, machine)
-        self._room.follow()
-        return machine
+    def list(self, machine: Machine) -> None:
+        """It is there, without having been connected."""
+        self._room.others = (*self._room.others, machine)  # type: ignore[assignment]
 
     def change(self, machine: FarFake, **link: Any) -> None:
         """Its link is another now."""
         machine.now_link = msgspec.structs.replace(machine.now_link, **link)
         self._room.follow()
 
-    def close(self, deadline_s: float) -> bool:
-        return True
+    def _make(self, name: str, route: Any, _client: str) -> FarFake:
+        self.routes.append(route)
+        return FarFake(name, link=Link(state="connecting", since_unix_s=0.0))
 
-    def show(self, machine: Machine) -> None:
+    def _put(self, machine: Machine) -> None:
         self._context.machine = machine
         self._context.machine_shown.emit(machine)
-        self._room.follow()
-
-    def remove(self, machine: Machine) -> None:
-        if machine is self._context.machine:
-            self.show(self.machines[0])
-        self.machines = tuple(other for other in self.machines if other is not machine)
-        self._room.follow()
 
 
 class WayFake:

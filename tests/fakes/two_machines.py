@@ -65,7 +65,7 @@ class TwoMachines:
         session.put(READY)
 
     def add(self) -> FarMachine:
-        machine = room_of(self.window.context).register.add("forge", self.route)
+        machine = room_of(self.window.context).add("forge", self.route)
         assert self.app.heartbeat is not None
         self.app.heartbeat.stop()
         self.until(lambda: machine.link.live and machine.session.link.holder is None)

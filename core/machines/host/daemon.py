@@ -40,10 +40,6 @@ BACKLOG = 16
 RETRY_S = 0.2
 
 
-class AnotherRuns(HostError):
-    """There is a host of this environment already."""
-
-
 class HostSocket:
     """The place of a host while it lives: its lock and its socket. The system may remove any of them: the
     runtime folder goes with the last login, and temporary folders are swept; `mend` makes them again, in the next
@@ -60,19 +56,18 @@ class HostSocket:
         self._inode: tuple[int, int] | None = None
         self._over = threading.Event()
 
-    def claim(self, wait_s: float = 0.0, sleep: Callable[[float], None] = time.sleep) -> HostPlace:
-        """Begin to listen; a host that ends just now, with its engine, is waited for. Raises `AnotherRuns`, or another
-        `HostError`."""
+    def claim(self, wait_s: float = 0.0) -> HostPlace:
+        """Begin to listen; a host that ends just now, with its engine, is waited for. Raises `HostError`."""
         place = make(self._environ)
         if (connection := find(self._environ)) is not None:
             connection.close()
-            raise AnotherRuns("a host of this Python environment runs already")
+            raise HostError("a host of this Python environment runs already")
         try:
             while (lock := locked(place.lock)) is None:
                 if wait_s <= 0:
-                    raise AnotherRuns("a host of this Python environment starts just now, or ends")
+                    raise HostError("a host of this Python environment starts just now, or ends")
                 wait_s -= RETRY_S
-                sleep(RETRY_S)
+                time.sleep(RETRY_S)
             self._lock = lock
             with suppress(FileNotFoundError):
                 os.unlink(place.socket)  # of a host that was killed
@@ -81,14 +76,13 @@ class HostSocket:
             os.chmod(place.socket, 0o600)
             listening.listen(BACKLOG)
             about = os.stat(place.socket)
-        except OSError as error:
+        except (OSError, HostError) as error:
             self.close()
+            if isinstance(error, HostError):
+                raise
             raise HostError(
                 f"{place.folder} cannot hold the socket of the host ({(error.strerror or str(error)).lower()})"
             ) from error
-        except HostError:
-            self.close()
-            raise
         self.place, self._inode = place, (about.st_dev, about.st_ino)
         self._over = over = threading.Event()
         threading.Thread(target=self._accept, args=(listening, over), name="host-accept", daemon=True).start()

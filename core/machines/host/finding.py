@@ -194,25 +194,17 @@ START_S = 30.0
 LOOK_S = 0.02
 LAST_BYTES = 4096
 
-Clock = Callable[[], float]
 
-
-def reach(
-    environ: Mapping[str, str],
-    command: Callable[[], Sequence[str]],
-    *,
-    clock: Clock = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> socket.socket:
+def reach(environ: Mapping[str, str], command: Callable[[], Sequence[str]]) -> socket.socket:
     """A connection to the host, started with `command` if need be. Raises `HostError`."""
     if (connection := find(environ)) is not None:
         return connection
     place = make(environ)
-    until = clock() + START_S
-    with _alone(f"{place.lock}-start", until, clock, sleep):
+    until = time.monotonic() + START_S
+    with _alone(f"{place.lock}-start", until):
         if (connection := find(environ)) is not None:  # another proxy was quicker
             return connection
-        return _start(environ, place, command(), until, clock, sleep)
+        return _start(environ, place, command(), until)
 
 
 def find(environ: Mapping[str, str]) -> socket.socket | None:
@@ -220,14 +212,7 @@ def find(environ: Mapping[str, str]) -> socket.socket | None:
     return next((found for place in places(environ) if (found := connect(place)) is not None), None)
 
 
-def _start(
-    environ: Mapping[str, str],
-    place: HostPlace,
-    command: Sequence[str],
-    until: float,
-    clock: Clock,
-    sleep: Callable[[float], None],
-) -> socket.socket:
+def _start(environ: Mapping[str, str], place: HostPlace, command: Sequence[str], until: float) -> socket.socket:
     home = os.path.expanduser("~")
     try:
         log = os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -251,12 +236,12 @@ def _start(
         if (connection := find(environ)) is not None:
             _let_go(process)
             return connection
-        if ended or clock() >= until:
+        if ended or time.monotonic() >= until:
             why = "it ended at once" if ended else f"it did not listen within {START_S:.0f} s"
             said = last_line(place.log, begun)
             _let_go(process)
             raise HostError(f"the host could not be started: {said or why} (log: {place.log})")
-        sleep(LOOK_S)
+        time.sleep(LOOK_S)
 
 
 def _let_go(process: subprocess.Popen[bytes]) -> None:
@@ -265,13 +250,13 @@ def _let_go(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _alone(path: str, until: float, clock: Clock, sleep: Callable[[float], None]) -> Iterator[None]:
+def _alone(path: str, until: float) -> Iterator[None]:
     """Hold a lock; the system lets go of it when this process ends, however it ends."""
     try:
         while (file := locked(path)) is None:
-            if clock() >= until:
+            if time.monotonic() >= until:
                 raise HostError(f"another process has been starting the host for {START_S:.0f} s")
-            sleep(LOOK_S)
+            time.sleep(LOOK_S)
     except OSError as error:
         raise HostError(f"{path} cannot be written ({(error.strerror or str(error)).lower()})") from error
     try:

@@ -9,12 +9,12 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
 
-from devexplorer.core.base import Clock, LinkError
+from devexplorer.core.base import LinkError
 from devexplorer.core.machines.greeting import SCRIPT_SOCKET
 from devexplorer.core.machines.host.finding import HostPlace, connect, folders, locked, peer, trusted
 from devexplorer.core.machines.host.wire import SocketStream, read_hello, send_hello
@@ -52,7 +52,7 @@ def running(environ: Mapping[str, str] = os.environ) -> list[Running]:
     return sorted(found.values(), key=lambda host: 0.0 if host.hello is None else host.hello.since_unix_s)
 
 
-def stop(host: Running, *, clock: Clock = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> bool:
+def stop(host: Running) -> bool:
     """Ask a host to end; whether it did in time."""
     folder, name = os.path.split(host.socket)
     place = HostPlace(folder, name.removesuffix(".sock"))
@@ -60,11 +60,11 @@ def stop(host: Running, *, clock: Clock = time.monotonic, sleep: Callable[[float
         return True
     with suppress(ProcessLookupError):
         os.kill(host.pid, signal.SIGTERM)
-    until = clock() + END_S
+    until = time.monotonic() + END_S
     while _is_locked(place) or _pid(place) is not None:
-        if clock() >= until:
+        if time.monotonic() >= until:
             return False
-        sleep(LOOK_S)
+        time.sleep(LOOK_S)
     return True
 
 

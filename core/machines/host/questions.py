@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from devexplorer.core.base import BadInput, Clock, DevExplorerError
-from devexplorer.core.machines.host.files import HostCopies
 from devexplorer.core.machines.records import (
     DeleteRuns,
     Done,
@@ -57,12 +56,9 @@ class Questions:
     def __init__(
         self,
         session: Session,
-        copies: Path | None = None,
         clock: Clock = time.time,
     ) -> None:
-        """`copies`: the folder of files that cross between machines; None: in the user's cache."""
         self._session = session
-        self._copies = HostCopies(session, copies)
         self._clock = clock
         self._handlers: dict[type, Callable[[Client, Any, Answer], Result | None]] = {
             ListRuns: self._list_runs, TagRuns: self._tag_runs, DeleteRuns: self._delete_runs,
@@ -89,8 +85,6 @@ class Questions:
 
         if client.files.takes(question):
             client.files.ask(question, reply)
-        elif self._copies.takes(question):
-            self._copies.ask(client.files, client.later, question, reply)
         elif isinstance(question, NEEDS_CONTROL) and not controls:
             reply(None, "another window controls that machine now; take over first")
         else:
@@ -105,10 +99,6 @@ class Questions:
             else:
                 if result is not None:
                     reply(result, "")
-
-    def close(self) -> None:
-        """Remove the copies."""
-        self._copies.close()
 
     def engine_now(self) -> EngineChoice:
         """What the engine runs in."""

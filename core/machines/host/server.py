@@ -81,11 +81,9 @@ _decode: Callable[[bytes], Any] = decoder(ToHost).decode
 class Client:
     """A window that is connected. Main thread, but for `tell`."""
 
-    def __init__(self, hello: Hello, later: Callable[[Callable[[], None]], None]) -> None:
-        """`later` has work done on the main thread."""
+    def __init__(self, hello: Hello, files: FileWork) -> None:
         self.id, self.name = hello.client, hello.machine[:LONGEST_NAME]
-        self.later = later
-        self.files = FileWork()
+        self.files = files
         self.generation = 0
         """Of its commands, while it controls."""
         self.hidden = False
@@ -113,8 +111,8 @@ class Server:
         self.machine, self.version = platform.node(), devexplorer.__version__
         self.known = Known()
         self._since_unix_s = clock()
-        self._session = session
-        self._questions = questions = Questions(session, copies, clock)
+        self._session, self._copies = session, copies
+        self._questions = questions = Questions(session, clock)
         history: Any = session.listeners.get("history")
         self._history = history
         self._clock, self._monotonic = clock, monotonic
@@ -232,7 +230,7 @@ class Server:
         until = time.monotonic() + deadline_s
         ended = [client.wire.join(max(until - time.monotonic(), 0.0)) for client in clients]
         ended += [client.files.join(max(until - time.monotonic(), 0.0)) for client in clients]
-        self._questions.close()
+        FileWork(self._session, self._copies).remove_copies()
         return all(ended)
 
     # --- windows come and go
@@ -255,7 +253,7 @@ class Server:
         if problem:
             stream.close()
             return
-        client = Client(hello, self._soon)
+        client = Client(hello, FileWork(self._session, self._copies))
         client.wire = Wire(
             stream, _decode, lambda record: self._soon(partial(self._handle, client, record)),
             lambda _: self._soon(partial(self._left, client)), stream.hang_up, clock=self._clock,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import bytes_text, objects_text, sentence
 from devexplorer.core.files.records import Load
-from devexplorer.core.machines.host.files import FileWork, HostCopies
+from devexplorer.core.machines.host.files import FileWork
 from devexplorer.core.machines.records import (
     Chunk,
     ForgetCopy,
@@ -45,13 +45,12 @@ class HereFiles:
     def __init__(self, session: Session | None, folder: Path | None = None) -> None:
         """`session`: None where nothing of this machine is to be saved. `folder`: where files of copies are; None: in
         the user's cache."""
-        self._work = FileWork()
-        self._copies = HostCopies(session, folder)
+        self._work = FileWork(session, folder)
         self._due: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def set_session(self, session: Session | None) -> None:
         """Objects of this one are saved from now on."""
-        self._copies.session = session
+        self._work.session = session
 
     def ask(
         self, question: Question, then: Callable[[Result], None], failed: Callable[[str], None] = lambda problem: None
@@ -64,10 +63,7 @@ class HereFiles:
             else:
                 self._due.put(lambda: then(result))
 
-        if self._copies.takes(question):
-            self._copies.ask(self._work, self._due.put, question, reply)
-        else:
-            self._work.ask(question, reply)
+        self._work.ask(question, reply)
 
     def beat(self) -> None:
         """Give the answers that are there."""
@@ -81,7 +77,7 @@ class HereFiles:
     def close(self, deadline_s: float = 1.0) -> bool:
         """Remove what was copied; False when a disk did not answer in time."""
         self._work.close()
-        self._copies.close()
+        self._work.remove_copies()
         return self._work.join(deadline_s)
 
 

@@ -1,14 +1,13 @@
-"""The machines that a window knows, which of them it shows, and the history of each. Main thread; no Qt."""
+"""A machine that a window reaches over a link, and its history. Main thread; no Qt."""
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from devexplorer.core.base import BadInput, Clock
+from devexplorer.core.base import Clock
 from devexplorer.core.machines.records import (
     DeleteRuns,
     Done,
@@ -121,74 +120,3 @@ class FarMachine(Machine):
     def ask(self, question: Question, then: Callable[[Any], None]) -> None:
         """Ask the host; at a later beat `then` gets the result, or one sentence (str) that says why there is none."""
         self.session.ask(question, then, then)
-
-
-class Machines:
-    """`add` machines, `show` one of them, `remove` it. Remembering them is the window's (`Settings.machines`)."""
-
-    def __init__(self, here: Machine, show: Callable[[Machine], None], changed: Callable[[], None]) -> None:
-        """`show` puts a machine shown; `changed` is called when the list, what is shown, or the state of a link is
-        another."""
-        self.here = here
-        self.machines: tuple[Machine, ...] = (here,)
-        """In the order in which they were added, this machine first."""
-        self.shown: Machine = here
-        self._client = secrets.token_hex(16)
-        self._show, self._changed = show, changed
-        self._links: tuple[object, ...] = ()
-        self._leaving: list[FarMachine] = []
-
-    def add(self, name: str, route: Route) -> FarMachine:
-        """Begin to connect to a machine; it is listed at once, and shown when `show` says so. Raises `BadInput` where
-        the name is taken."""
-        if self.find(name) is not None:
-            raise BadInput(f"{name} is listed already")
-        machine = FarMachine(name, route, self._client)
-        self.machines = (*self.machines, machine)
-        machine.session.start()
-        self._changed()
-        return machine
-
-    @property
-    def far(self) -> tuple[FarMachine, ...]:
-        """All but this machine."""
-        return tuple(machine for machine in self.machines if isinstance(machine, FarMachine))
-
-    def find(self, name: str) -> Machine | None:
-        """The machine of this name."""
-        return next((machine for machine in self.machines if machine.name == name), None)
-
-    def show(self, machine: Machine) -> None:
-        """Put this one shown, in place of another or of a recording; the others go on unseen."""
-        if machine not in self.machines:
-            return
-        before, self.shown = self.shown, machine
-        self._show(machine)
-        if machine is not before:
-            self._changed()
-
-    def remove(self, machine: FarMachine) -> None:
-        """Disconnect and forget; this machine is shown where that one was."""
-        if machine is self.shown:
-            self.show(self.here)
-        self.machines = tuple(other for other in self.machines if other is not machine)
-        self._leaving = [gone for gone in (*self._leaving, machine) if not gone.session.close(0.0)]
-        self._changed()
-
-    def beat(self) -> None:
-        """After each beat of the window."""
-        for machine in self.far:
-            machine.session.beat()
-        links = tuple((machine.link.state, machine.link.holder) for machine in self.far)
-        if links != self._links:
-            self._links = links
-            self._changed()
-
-    def close(self, deadline_s: float) -> bool:
-        """Disconnect from all; the hosts go on. False when a thread still runs at the deadline."""
-        until = time.monotonic() + deadline_s
-        sessions = [machine.session for machine in (*self.far, *self._leaving)]
-        for session in sessions:
-            session.close(0.0)
-        ended = [session.close(max(until - time.monotonic(), 0.0)) for session in sessions]
-        return all(ended)

@@ -48,7 +48,7 @@ from devexplorer.core.machines.records import (
     ToWindow,
 )
 from devexplorer.core.machines.window.link import CannotReach, LinkState, Route
-from devexplorer.core.records import AllocatorSample, BaseEvent, DeviceSample, Event, Log, Row
+from devexplorer.core.records import AllocatorSample, DeviceSample, Event, Log, Row
 from devexplorer.core.records.base import Record
 from devexplorer.core.session.poll import Past
 from devexplorer.core.session.state import Marker, State
@@ -217,10 +217,12 @@ class Incoming:
         try:
             if isinstance(record, Happened):
                 event = self._joiner.take(record.event)
-                if event is None:  # more of it follows
-                    return
-                record = admitted(event, self.ahead_s)
-            elif isinstance(record, Reply) and isinstance(record.result, Text):
+                if event is not None:  # otherwise more of it follows
+                    event = admitted(event, self.ahead_s)
+                    with self._lock:
+                        self._happened(event)
+                return
+            if isinstance(record, Reply) and isinstance(record.result, Text):
                 record = Reply(to=record.to, result=Text(text=visible(record.result.text)))  # of any length
             else:
                 record = admitted(record, self.ahead_s)
@@ -259,10 +261,8 @@ class Incoming:
                 self._snapshot, self.actions, self._past, self._joiner = State(), (), [], Joiner()
             case SnapshotEnd() if snapshot is not None:
                 self._complete(snapshot, record.running)
-            case BaseEvent():
-                self._happened(record)
 
-    def _happened(self, event: Any) -> None:
+    def _happened(self, event: Event) -> None:
         if isinstance(event, DeviceSample | AllocatorSample):
             self.read_s = self._monotonic()
         if self._snapshot is None:

@@ -28,8 +28,8 @@ class Desk(TwoMachines):
         assert self.app.heartbeat is not None
         self.app.heartbeat.stop()
         self.until(lambda: self.window.context.far is not None and not self.state.away)
-        self.far: FarMachine = room_of(self.window.context).register.far[0]
-        room_of(self.window.context).register.show(self.app.shown.here)
+        self.far: FarMachine = room_of(self.window.context).others[0]
+        room_of(self.window.context).show(self.app.shown.here)
         self.messages: list[str] = []
 
     def heat(self, temperature_c: float, begin_s: int) -> None:

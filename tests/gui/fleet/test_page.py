@@ -34,7 +34,6 @@ from devexplorer.gui.fleet.model import AGE, CARD, CHECK, HEAT, LOAD, MODEL, STA
 from devexplorer.gui.fleet.page import FleetPage
 from devexplorer.gui.fleet.room import FleetRoom, room_of
 from devexplorer.gui.forms.save_dialog import SaveDialog
-from devexplorer.gui.machines.room import room_of as machines_of
 
 LEFT = Qt.MouseButton.LeftButton
 D = TypeVar("D", bound=QDialog)
@@ -112,8 +111,7 @@ def test_the_machines_of_the_window_are_shown(desk: Desk) -> None:
     assert desk.page.check_button.toolTip() == "this machine cannot be measured: its engine does not run."
     machines = MachinesFake(desk.context)
     far = FarFake("gpu1", VGPU)
-    machines.machines = (*machines.machines, far)
-    vars(machines_of(desk.context))["register"] = machines
+    machines.list(far)
     desk.room.open_window_machines()
     desk.tell()
     assert desk.texts(CARD)[2:] == ["▾ gpu1 simulated", "vgpu:0 simulated"]
@@ -289,7 +287,6 @@ def test_a_check_is_kept_and_the_next_one_compares_cards_with_it(desk: Desk) -> 
     history = ChecksFake()
     machines = MachinesFake(desk.context)
     machines.machines[0].session = SimpleNamespace(listener=lambda _: history)  # type: ignore[assignment]
-    vars(machines_of(desk.context))["register"] = machines
     desk.room.open_simulation(SimulatedFleet(1, parse_virtual("2x Tesla T4"), hurries=True))
     beat_until(desk, lambda: desk.room.fleet.table.machines and desk.room.fleet.table.settled)
     for number in (1, 2):
@@ -334,8 +331,7 @@ def test_a_cluster_can_be_attached_to_on_a_connected_machine(desk: Desk, monkeyp
         "devexplorer.gui.fleet.actions.open_cluster", lambda _, address, host: asked.append((address, host))
     )
     machines = MachinesFake(desk.context)
-    machines.machines = (*machines.machines, FarFake("gpu1", VGPU))
-    vars(machines_of(desk.context))["register"] = machines
+    machines.list(FarFake("gpu1", VGPU))
     desk.quiet.window.actions_by_id["fleet_cluster"].trigger()
     dialog = desk.dialog(ClusterDialog)
     dialog.node.choose("gpu1")

@@ -262,7 +262,7 @@ def test_the_page_lists_every_machine(desk: Desk) -> None:
     gpu2.aside.set_catalog(Catalog((CPU, VGPU), ()))
     desk.context.show_tab("machines")
     page = desk.window.bottom_dock.page("machines")
-    desk.machines.show(desk.machines.machines[0])
+    desk.room.show(desk.room.here)
     page.refresh()
     texts = {row.key: [cell.text for cell in row.cells] for row in page.table.rows}
     assert texts["this machine"][:3] == ["this machine", "● Here, shown", "Tesla T4, simulated"]

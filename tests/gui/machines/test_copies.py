@@ -45,8 +45,8 @@ class Desk(TwoMachines):
         assert self.app.heartbeat is not None
         self.app.heartbeat.stop()
         self.until(lambda: self.window.context.far is not None and not self.state.away)
-        self.far: FarMachine = room_of(self.window.context).register.far[0]
-        room_of(self.window.context).register.show(self.app.shown.here)
+        self.far: FarMachine = room_of(self.window.context).others[0]
+        room_of(self.window.context).show(self.app.shown.here)
         self.until(lambda: self.state.engine is not None and self.far.aside.engine is not None)
 
     def go_live(self) -> None:
@@ -85,7 +85,7 @@ def test_a_second_copy_says_what_it_is_called_there(desk: Desk) -> None:
     desk.until(lambda: desk.said != "x was copied to forge.")
     assert desk.said == "x was copied to forge as x2."
     assert list(desk.far.aside.objects) == ["x", "x2"]
-    room_of(desk.window.context).register.show(desk.far)
+    room_of(desk.window.context).show(desk.far)
     desk.until(lambda: "x2" in desk.state.objects)
     assert desk.window.inspector.answer is desk.state.answer
     assert desk.state.answer is not None
@@ -98,7 +98,7 @@ def test_one_that_cannot_be_loaded_there_is_said(desk: Desk, monkeypatch: pytest
     send = desk.far.session.send
 
     def spoiled(command: object) -> int:
-        for path in desk.host.server._questions._copies._folder.rglob("*.safetensors"):
+        for path in desk.host.server._copies.rglob("*.safetensors"):
             path.write_bytes(b"no tensors")
         return send(command)  # type: ignore[arg-type]
 

@@ -68,7 +68,7 @@ def test_a_file_of_another_machine_is_listed_with_it_and_opens_there(desk: Desk,
     desk.show_far()
     desk.choose_there(far_file)
     desk.dialog(LoadFileDialog).reject()
-    room_of(desk.context).register.show(desk.app.shown.here)
+    room_of(desk.context).show(desk.app.shown.here)
     desk.until(lambda: desk.context.far is None)
 
     first, second = desk.recent()
@@ -82,7 +82,7 @@ def test_a_file_of_another_machine_is_listed_with_it_and_opens_there(desk: Desk,
     dialog.reject()
     assert choices(desk.window.context)[0][:2] == ("Open recent weights.npy", f"forge: {desk.there}")
 
-    room_of(desk.context).register.remove(desk.far)
+    room_of(desk.context).leave(desk.far)
     desk.choose_recent(0)
     desk.until(lambda: desk.said)
     assert desk.said == (
@@ -180,7 +180,7 @@ def test_what_arrives_when_another_machine_is_on_show_is_not_opened(desk: Desk, 
     desk.show_far()
     desk.context.far_files_chosen.emit([desk.there / "run.devrec"])
     desk.until(lambda: copies(tmp_path) or desk.window.findChildren(CopyDialog))
-    room_of(desk.context).register.show(desk.app.shown.here)
+    room_of(desk.context).show(desk.app.shown.here)
     desk.until(lambda: desk.said)
     assert desk.said == "run.devrec was not opened: forge is no longer shown."
     desk.until(lambda: not copies(tmp_path))

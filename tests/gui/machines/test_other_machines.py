@@ -60,7 +60,7 @@ def test_each_machine_keeps_what_is_its_own(two: TwoMachines, tmp_path: Path) ->
     two.app.session.put(tensor("here"))  # type: ignore[attr-defined]
     two.until(lambda: "here" in two.state.objects and two.state.devices)
     two.window.axis.set_span(600.0)
-    machines, context = room_of(two.window.context).register, two.window.context
+    machines, context = room_of(two.window.context), two.window.context
     here, far = machines.here, two.add()
     two.host.say(tensor("there"), Log(level="error", text="an old error", time_unix_s=1.0))
     two.until(lambda: far.aside.log)
@@ -106,7 +106,7 @@ def test_each_machine_keeps_what_is_its_own(two: TwoMachines, tmp_path: Path) ->
     machines.show(far)
     two.until(lambda: list(two.state.objects) == ["there", "more"])
     assert two.window.axis.span_s == 30.0
-    machines.remove(far)
+    machines.leave(far)
     assert list(two.state.objects) == ["here"]
     assert machines.machines == (here,)
     two.until(lambda: not two.host.server.connected)
@@ -115,7 +115,7 @@ def test_each_machine_keeps_what_is_its_own(two: TwoMachines, tmp_path: Path) ->
 def test_a_broken_link_never_looks_live(two: TwoMachines) -> None:
     two.go_live()
     far = two.add()
-    room_of(two.window.context).register.show(far)
+    room_of(two.window.context).show(far)
     two.until(lambda: two.state.engine is not None)
     two.host.say(DeviceSample(device="cpu", time_unix_s=time.time(), utilization_percent=5.0))
     two.until(lambda: two.state.devices["cpu"].sample)
@@ -161,7 +161,7 @@ def test_a_window_that_watches_can_take_over(two: TwoMachines) -> None:
     other.connect()
     other.wait_for(Control)
     two.go_live()
-    machines = room_of(two.window.context).register
+    machines = room_of(two.window.context)
     far = machines.add("forge", two.route)
     machines.show(far)
     two.until(lambda: far.link.watching and two.state.away)
@@ -174,7 +174,7 @@ def test_a_window_that_watches_can_take_over(two: TwoMachines) -> None:
 
 
 def test_a_window_for_another_machine_alone_starts_nothing_here(two: TwoMachines) -> None:
-    machines = room_of(two.window.context).register
+    machines = room_of(two.window.context)
     far = two.add()
     machines.show(far)
     two.until(lambda: two.state.engine is not None)
@@ -210,7 +210,7 @@ def test_a_window_that_could_not_connect_offers_this_machine(
     assert two.window.status.engine.full_text == "○ engine: not started"
     assert two.engine is None
     if switched:
-        room_of(two.window.context).register.show(app.shown.here)
+        room_of(two.window.context).show(app.shown.here)
     else:
         two.click(two.window.banner.action_button)
     assert not two.window.banner.isVisible()
@@ -240,7 +240,7 @@ def test_the_time_left_of_a_benchmark_stands_still_while_nothing_comes(
 ) -> None:
     two.go_live()
     far = two.add()
-    room_of(two.window.context).register.show(far)
+    room_of(two.window.context).show(far)
     two.until(lambda: two.state.engine is not None)
     spec = MatmulSpec(device="cpu", dtype="float32", m=8, n=8, k=8, seconds=3600.0)
     two.host.say(
@@ -280,7 +280,7 @@ def test_what_was_opened_and_done_there_before_does_not_happen_again_here(two: T
     two.host.say(*command_ended)
     two.until(lambda: far.aside.part(FilesState).workspace_file is not None)
     two.window.axis.set_span(600.0)
-    room_of(two.window.context).register.show(far)
+    room_of(two.window.context).show(far)
     two.until(lambda: two.state.engine is not None)
     assert two.window.windowTitle() == "DevExplorer on forge: work.devexplorer[*]"
     assert two.window.axis.span_s == 600.0, "the layout of a file that was opened before"
@@ -305,6 +305,6 @@ def test_dialogs_name_the_machine_that_they_are_about(two: TwoMachines) -> None:
     two.until(lambda: two.state.devices)
     here = titles()
     assert not [title for title in here if " on " in title]
-    room_of(window.context).register.show(far)
+    room_of(window.context).show(far)
     two.until(lambda: two.state.engine is not None and not two.state.away)
     assert titles() == [f"{title} on forge" for title in here]

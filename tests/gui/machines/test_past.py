@@ -65,7 +65,7 @@ def test_a_window_that_comes_later_sees_what_was_before(two: TwoMachines) -> Non
     two.host.say(Moved(request=1, report=report, time_unix_s=970.0))
     two.go_live()
     far = two.add()
-    room_of(two.window.context).register.show(far)
+    room_of(two.window.context).show(far)
     two.until(lambda: "cpu" in two.state.devices and len(two.state.devices["cpu"].throughput))
     device = two.state.devices["cpu"]
     times, values = device.history.readings("utilization_percent")

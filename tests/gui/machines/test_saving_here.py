@@ -191,7 +191,7 @@ def test_what_is_changed_while_the_file_is_on_its_way_is_not_saved(desk: SavingD
 def test_a_window_that_comes_later_knows_whose_the_workspace_is(desk: SavingDesk) -> None:
     desk.begin()
     place = desk.save_here()
-    room_of(desk.context).register.remove(desk.far)
+    room_of(desk.context).leave(desk.far)
     desk.far = desk.add()
     desk.show_far()
     desk.until(lambda: desk.window.windowTitle() == MODIFIED)
@@ -243,7 +243,7 @@ def test_a_workspace_that_was_opened_from_here_is_saved_back(desk: SavingDesk, t
 def test_recent_files_say_whose_workspace_it_is_and_open_it_there(desk: SavingDesk) -> None:
     desk.begin()
     place = desk.save_here()
-    room_of(desk.context).register.show(desk.app.shown.here)
+    room_of(desk.context).show(desk.app.shown.here)
     desk.until(lambda: desk.context.far is None)
     (line,) = desk.recent()
     assert line.startswith("work.devexplorer\t")
@@ -255,7 +255,7 @@ def test_recent_files_say_whose_workspace_it_is_and_open_it_there(desk: SavingDe
     assert isinstance(opening, OpenWorkspace)
     assert opening.sent_from == SentFrom(machine=platform.node(), path=str(place))
     assert len(desk.recent()) == 1
-    room_of(desk.context).register.remove(desk.far)
+    room_of(desk.context).leave(desk.far)
     desk.choose_recent(0)
     desk.until(lambda: desk.said.startswith("work.devexplorer holds"))
     assert desk.said == (

@@ -21,6 +21,7 @@ from devexplorer.core.observe.records import RunReport, ScriptEnded
 from devexplorer.gui.files.actions import files_of
 from devexplorer.gui.history.room import history_of
 from devexplorer.gui.history.tab import TAB
+from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.observe.scripts import scripts_of
 
 RUN = replace(report(forward=5, backward=10, optimizer=5), started_unix_s=1_700_000_000.0, arguments=("--fast",))
@@ -84,9 +85,9 @@ def test_a_damaged_report_is_said(desk: Desk, tmp_path: Path) -> None:
 
 
 def test_the_run_of_a_script_that_was_shown_is_kept(desk: Desk, tmp_path: Path) -> None:
-    machines = MachinesFake(desk.context)
+    MachinesFake(desk.context)
     scripts_of(desk.context).show(SCRIPT, "this machine")
-    (machine,) = machines.far
+    (machine,) = room_of(desk.context).others
     assert machine.session is not None
     assert machine.session.listeners["history"] is desk.thread, "it runs on this machine"
     desk.context.beaten.emit()

@@ -235,9 +235,9 @@ def test_when_it_has_ended_that_is_said_and_what_was_seen_stays(two: TwoMachines
     assert (script.link.state, window.toolbar.buttons["machine"].text().strip()[0]) == ("lost", "■")
     reconnect = window.actions_by_id["reconnect"]
     assert (reconnect.isEnabled(), reconnect.toolTip()) == (False, "train.py has ended.")
-    asked = len(two.route.attempts)
+    asked = two.route.attempts
     script.session.reconnect()
-    assert len(two.route.attempts) == asked, "a new look at nothing would take away what was seen"
+    assert two.route.attempts == asked, "a new look at nothing would take away what was seen"
     assert window.status.machine.full_text.startswith("train.py: ended")
     assert bar.button.text() == "Remove"
     two.click(bar.button)

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from fakes.hosts import short_folder
 
 from devexplorer.core.base import LinkError
 from devexplorer.core.machines.host import finding, listing
-from devexplorer.core.machines.host.daemon import AnotherRuns, HostSocket, bound_log
+from devexplorer.core.machines.host.daemon import HostSocket, bound_log
 from devexplorer.core.machines.host.finding import (
     HostError,
     HostPlace,
@@ -153,21 +154,25 @@ def listener(environ: dict[str, str], answers: list[str]) -> Iterator[HostSocket
 
 
 def test_one_host_at_a_time(listener: HostSocket, environ: dict[str, str]) -> None:
-    with pytest.raises(AnotherRuns, match="runs already"):
+    with pytest.raises(HostError, match="runs already"):
         HostSocket(lambda _: None, environ).claim()
     assert listener.place is not None
     os.unlink(listener.place.socket)  # nobody answers, and it still holds the lock
-    with pytest.raises(AnotherRuns, match="starts just now, or ends"):
+    with pytest.raises(HostError, match="starts just now, or ends"):
         HostSocket(lambda _: None, environ).claim()
 
 
-def test_a_host_that_ends_is_waited_for(listener: HostSocket, environ: dict[str, str]) -> None:
+def test_a_host_that_ends_is_waited_for(
+    listener: HostSocket, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     listener.stop_listening()
     assert listing.running(environ) == []
     following = HostSocket(lambda connection: connection.close(), environ)
-    with pytest.raises(AnotherRuns):
+    with pytest.raises(HostError):
         following.claim()
-    following.claim(10, sleep=lambda _: listener.close())
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(time, "sleep", lambda _: listener.close())
+        following.claim(10)
     assert len(listing.running(environ)) == 1
     following.close()
 
@@ -193,19 +198,20 @@ def test_what_a_killed_host_left_is_swept_and_does_not_count(environ: dict[str, 
     assert listing.running({**environ, "XDG_RUNTIME_DIR": "/none", "TMPDIR": "/none"}) == []
 
 
-def test_a_host_is_ended_by_the_process_that_answers(listener: HostSocket, environ: dict[str, str]) -> None:
+def test_a_host_is_ended_by_the_process_that_answers(
+    listener: HostSocket, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: asked.set())
     try:
         (found,) = listing.running(environ)
-        now = [0.0]
-
-        def sleep(seconds: float) -> None:
-            now[0] += seconds
-
-        assert not listing.stop(found, clock=lambda: now[0], sleep=sleep)
+        with monkeypatch.context() as short:
+            short.setattr(listing, "END_S", 0.1)
+            assert not listing.stop(found)
         assert asked.is_set()
-        assert listing.stop(found, clock=lambda: now[0], sleep=lambda _: listener.close())
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(time, "sleep", lambda _: listener.close())
+            assert listing.stop(found)
         asked.clear()
         assert listing.stop(found)
         assert not asked.is_set()  # it had ended: the number could be another process's
@@ -273,19 +279,17 @@ def test_why_a_host_did_not_start_is_its_last_line(environ: dict[str, str], code
         reach(environ, lambda: [sys.executable, "-S", "-c", code])
 
 
-def test_a_host_that_does_not_listen_and_one_that_cannot_be_run(environ: dict[str, str]) -> None:
+def test_a_host_that_does_not_listen_and_one_that_cannot_be_run(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(HostError, match=r"could not be started .no such file or directory"):
         reach(environ, lambda: ["/none/python"])
-    now = [0.0]
-
-    def sleep(seconds: float) -> None:
-        now[0] += 10
-
+    monkeypatch.setattr(finding, "START_S", 0.1)
     (wait, go) = os.pipe()
     os.set_inheritable(wait, True)
     command = ["sh", "-c", f"read line < /proc/{os.getpid()}/fd/{wait}"]
-    with pytest.raises(HostError, match="did not listen within 30 s"):
-        reach(environ, lambda: command, clock=lambda: now[0], sleep=sleep)
+    with pytest.raises(HostError, match="did not listen within"):
+        reach(environ, lambda: command)
     os.write(go, b"\n")
     os.waitpid(-1, 0)
     os.close(wait)

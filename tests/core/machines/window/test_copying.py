@@ -196,7 +196,7 @@ def test_an_engine_that_dies_while_it_saves_is_one_line(both: Both) -> None:
     both.here.engines[-1].send = lambda command: None  # type: ignore[method-assign]
     copying = both.copying("x")
     copying.start()
-    both.until(lambda: both.here.files._copies._saving)
+    both.until(lambda: both.here.files._work._saving)
     both.here.engines[-1].kill()
     both.until(lambda: copying.over)
     assert copying.words == "The engine ended before the objects were saved."
