@@ -503,6 +503,9 @@ def _steps(referrer: Any, ids: set[int]) -> Iterator[tuple[Any, str]]:
         yield from ((one, ".__self__") for one in (referrer.__self__,) if id(one) in ids)
     elif type(referrer).__name__ == "_lru_cache_wrapper":
         yield from ((one, ".cache") for one in gc.get_referents(referrer) if id(one) in ids)
+    elif type(referrer).__module__ == "itertools":  # `cycle` keeps all that it has given
+        words = f" (itertools.{type(referrer).__name__})"
+        yield from ((one, words) for one in gc.get_referents(referrer) if id(one) in ids)
     elif _is(referrer, functools.partial):
         for name in ("args", "keywords", "func"):
             if id(getattr(referrer, name)) in ids:
