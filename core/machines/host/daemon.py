@@ -139,8 +139,6 @@ class HostSocket:
                 connection.close()
 
 
-LOOKS_S = (0.0, 5.0, 30.0)
-"""After the start: the host that left a copy may be ending still."""
 FINISH_S = 4.0
 """For the last copy, when the host ends."""
 
@@ -173,14 +171,11 @@ class HostUnsavedCopy:
         )
         self._found: FoundCopy | None = None
         self._offered = False
-        begun_s = monotonic()
-        self._looks_s = [begun_s + later_s for later_s in LOOKS_S if finds]
+        if finds:  # the host of before has ended: this one has its lock
+            self._background.ask("autosave", self._autosave.look, self._take)
 
     def beat(self) -> None:
         """Copy what should be copied, offer what was found."""
-        if self._looks_s and self._monotonic() >= self._looks_s[0]:
-            del self._looks_s[0]
-            self._background.ask("autosave", self._autosave.look, self._take)
         self._background.deliver()
         self._autosave.beat()
         state, found = self._known.state, self._found
@@ -212,9 +207,7 @@ class HostUnsavedCopy:
         self._background.join(1.0)
 
     def _take(self, found: FoundCopy | None) -> None:
-        if found is not None:
-            self._found = found
-            self._looks_s.clear()
+        self._found = found
 
     def _offer(self, found: FoundCopy) -> None:
         answer = Answer(
@@ -300,13 +293,13 @@ def serve(
         return _refuse(str(error))
     server = Server(session)
     listener = HostSocket(server.take, environ)
-    unsaved = HostUnsavedCopy(session, server.known, finds=make_engine is None)
-    server.make_way = unsaved.make_way
-    daemon = Daemon(server, listener, would_lose=unsaved.is_lacking, idle_s=idle_s)
     try:
         place = listener.claim(ENDING_S)
     except HostError as error:
         return _refuse(str(error))
+    unsaved = HostUnsavedCopy(session, server.known, finds=make_engine is None)
+    server.make_way = unsaved.make_way
+    daemon = Daemon(server, listener, would_lose=unsaved.is_lacking, idle_s=idle_s)
     keep_in_use()
 
     def fault(event: Event) -> None:

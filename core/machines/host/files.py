@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 import psutil
@@ -86,7 +86,6 @@ class FileWork:
         self._questions: SimpleQueue[tuple[Callable[[], Result], Reply] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="host-files", daemon=True)
         self._writing: dict[str, _Writing] = {}
-        self._reading: dict[str, _FileReading] = {}
         self._handlers: dict[type, Callable[[Any], Result]] = {
             ListFolder: list_folder, RecogniseFiles: _recognise, FindModels: _find_models, ReadFile: self._read,
             WriteFile: self._write, FindPythons: _find_pythons, ProbePython: _probe_python,
@@ -153,19 +152,9 @@ class FileWork:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(question.offset, 0))
             data = file.read(count)
-        known = self._reading.pop(str(path), None)
-        begun = known if question.offset else _FileReading(hashlib.sha256(), 0)
-        if (
-            begun is None or begun.next != question.offset
-        ):  # not one piece after the other: the sum is made of the whole file
-            begun = None
-        else:
-            begun.sum.update(data)
         if question.offset + len(data) < size:
-            if begun is not None and len(self._reading) < MOST_FILES:
-                self._reading[str(path)] = _FileReading(begun.sum, question.offset + len(data))
             return Chunk(data=data, size_bytes=size)
-        return Chunk(data=data, size_bytes=size, sha256=_sum(path) if begun is None else begun.sum.hexdigest())
+        return Chunk(data=data, size_bytes=size, sha256=_sum(path))
 
     def _write(self, question: WriteFile) -> Done:
         path = _whole(question.path)
@@ -251,13 +240,6 @@ class FileWork:
     def remove_copies(self) -> None:
         """Those of this process."""
         shutil.rmtree(self._copies, ignore_errors=True)
-
-
-class _FileReading(NamedTuple):
-    """A file that is read piece by piece."""
-
-    sum: Any
-    next: int
 
 
 class _Writing:

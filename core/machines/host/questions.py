@@ -60,11 +60,15 @@ class Questions:
     ) -> None:
         self._session = session
         self._clock = clock
-        self._handlers: dict[type, Callable[[Client, Any, Answer], Result | None]] = {
-            ListRuns: self._list_runs, TagRuns: self._tag_runs, DeleteRuns: self._delete_runs,
-            ExportRuns: self._export_runs, ImportRuns: self._import_runs, SetHidden: self._set_hidden,
-            ListScripts: self._list_scripts, WriteScript: self._write_script,
-        }  # fmt: skip
+        history = partial(session.listener, "history")
+        self._later: dict[type, Callable[[Any, Answer], None]] = {
+            ListRuns: self._list_runs,
+            TagRuns: lambda asked, reply: history().tag(asked.tags, _said(reply), done=lambda: reply(Done(), "")),
+            DeleteRuns: lambda asked, reply: history().delete(asked.ids, _said(reply)),
+            ExportRuns: self._export_runs,
+            ImportRuns: lambda asked, reply: history().import_file(_path(asked.path), _said(reply)),
+        }
+        """Those that are answered with the `deliver` of the history."""
         recording = partial(session.listener, "recording")
         self._orders: dict[type, Callable[[Any], object]] = {
             StartRecording: lambda asked: recording().start_recording(_path(asked.path), overwrite=asked.overwrite),
@@ -89,16 +93,22 @@ class Questions:
             reply(None, "another window controls that machine now; take over first")
         else:
             try:
-                if (order := self._orders.get(type(question))) is not None:
-                    order(question)
-                    result: Result | None = Done()
+                if type(question) in self._later:
+                    self._later[type(question)](question, reply)
+                elif isinstance(question, ListScripts):
+                    client.files.do(self._session.listener("observe").scripts, reply)
+                elif isinstance(question, WriteScript):
+                    files = self._session.listener("files")
+                    text = files.notebook() if question.notebook else files.script(to_repeat=True)
+                    reply(Text(text=text), "")
+                elif isinstance(question, SetHidden):
+                    client.hidden = question.hidden
+                    reply(Done(), "")
                 else:
-                    result = self._handlers[type(question)](client, question, reply)
+                    self._orders[type(question)](question)
+                    reply(Done(), "")
             except DevExplorerError as error:
                 reply(None, str(error))
-            else:
-                if result is not None:
-                    reply(result, "")
 
     def engine_now(self) -> EngineChoice:
         """What the engine runs in."""
@@ -111,46 +121,18 @@ class Questions:
         level = "error" if failed else "info"
         self._session.put(Log(level=level, text=words, time_unix_s=self._clock()))
 
-    # --- the history; what it says comes with its `deliver`
-
-    @property
-    def _history(self) -> Any:
-        return self._session.listener("history")
-
-    def _list_runs(self, _: Client, question: ListRuns, reply: Answer) -> None:
+    def _list_runs(self, question: ListRuns, reply: Answer) -> None:
         def show(runs: Sequence[StoredRun], count: int) -> None:
             reply(RunPage(runs=tuple(runs), count=count), "")
 
         limit = min(max(question.limit, 0), MOST_RUNS)
-        self._history.request(question.kind, question.text, limit, show, _said(reply))
+        self._session.listener("history").request(question.kind, question.text, limit, show, _said(reply))
 
-    def _tag_runs(self, _: Client, question: TagRuns, reply: Answer) -> None:
-        self._history.tag(question.tags, _said(reply), done=lambda: reply(Done(), ""))
-
-    def _delete_runs(self, _: Client, question: DeleteRuns, reply: Answer) -> None:
-        self._history.delete(question.ids, _said(reply))
-
-    def _export_runs(self, _: Client, question: ExportRuns, reply: Answer) -> None:
+    def _export_runs(self, question: ExportRuns, reply: Answer) -> None:
         if question.kind not in ("csv", "json", "html"):
             raise BadInput(f"a history is exported as csv, json or html, not as {question.kind!r}")
-        path = _path(question.path)
-        self._history.export(question.kind, path, question.ids, names=question.names, say=_said(reply))
-
-    def _import_runs(self, _: Client, question: ImportRuns, reply: Answer) -> None:
-        self._history.import_file(_path(question.path), _said(reply))
-
-    # --- the session
-
-    def _set_hidden(self, client: Client, question: SetHidden, __: Answer) -> Result:
-        client.hidden = question.hidden
-        return Done()
-
-    def _list_scripts(self, client: Client, _: ListScripts, reply: Answer) -> None:
-        client.files.do(self._session.listener("observe").scripts, reply)
-
-    def _write_script(self, _: Client, question: WriteScript, __: Answer) -> Result:
-        files = self._session.listener("files")
-        return Text(text=files.notebook() if question.notebook else files.script(to_repeat=True))
+        path, history = _path(question.path), self._session.listener("history")
+        history.export(question.kind, path, question.ids, names=question.names, say=_said(reply))
 
 
 def _said(reply: Answer) -> Callable[[str, bool], None]:

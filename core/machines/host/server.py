@@ -22,8 +22,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from msgspec.structs import replace
-
 import devexplorer
 from devexplorer.core.base import BadInput, Clock, LinkError, sentence
 from devexplorer.core.engine.link import frame, pieces
@@ -68,8 +66,6 @@ CHANGES_ACTIONS = (JobEnded, EngineLost, Rebuilt)
 BEAT_S = 1 / 30
 QUIET_S = 1.0
 """Between two looks at the session while nobody is connected; also between two heartbeats of connections."""
-REPEAT_S = 5.0
-"""A reading that does not change is told so often all the same: the one before may have been dropped."""
 GREET_S = 10.0
 MOST_ACTIONS = 1_000
 """In one record."""
@@ -129,8 +125,6 @@ class Server:
         """After a flood: more events wait than one `tick` took."""
         self._beat_due_s = monotonic()
         self._actions: tuple[SessionAction, ...] = ()
-        self._allocators: dict[str, AllocatorSample] = {}
-        """The latest reading of each that windows were told."""
         self._told: dict[type, Record] = {}
         """The latest of what is told when it changes, by type."""
         self._set_pace()
@@ -352,22 +346,8 @@ class Server:
 
     def _tell_event(self, event: Event) -> None:
         reading = isinstance(event, DeviceSample | AllocatorSample)
-        if isinstance(event, AllocatorSample) and not self._is_news(event):
-            return
         for piece in pieces(event):
             self._send(Happened(event=piece), reading=reading)
-
-    def _is_news(self, sample: AllocatorSample) -> bool:
-        """Whether it says more than that time has passed: an allocator stands still most of the time."""
-        told = self._allocators.get(sample.device)
-        if (
-            told is not None
-            and 0 <= sample.time_unix_s - told.time_unix_s < REPEAT_S
-            and replace(sample, time_unix_s=told.time_unix_s) == told
-        ):
-            return False
-        self._allocators[sample.device] = sample
-        return True
 
     def _tell_actions(self) -> None:
         actions = tuple(SessionAction(*action) for action in self._session.actions)

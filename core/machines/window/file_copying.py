@@ -135,6 +135,8 @@ class FileCopying:
         """Why it failed, one sentence."""
         self._name, self._arrived, self._changed = name, arrived, changed
         self._from, self._to, self._place_there = path, "", place
+        self._is_copy = False
+        """Whether what is sent is a copy that was made for that."""
         self._next = 0
         """Where the next piece begins that is asked for."""
 
@@ -247,14 +249,12 @@ class FileCopying:
         elif self._to:
             self.target.ask(ForgetCopy(path=self._to), lambda _: None)
         self._to = ""
+        self._forget_copy()
 
-
-class _OfCopy(FileCopying):
-    """What is sent is written among the copies of its machine, and removed there at the end."""
-
-    stage: Stage = "saving"
+    # --- what is written among the copies of its machine first, and removed there at the end
 
     def _write_copy(self, question: Question) -> None:
+        self.stage, self._is_copy = "saving", True
         self.source.ask(question, self._named, self._failed)
         self._changed()
 
@@ -270,17 +270,13 @@ class _OfCopy(FileCopying):
         """Its path is known."""
         self._place()
 
-    def _forget(self) -> None:
-        super()._forget()
-        self._forget_copy()
-
     def _forget_copy(self) -> None:
-        if self._from:
+        if self._is_copy and self._from:
             self.source.ask(ForgetCopy(path=self._from), lambda _: None)
-        self._from = ""
+            self._from = ""
 
 
-class Bringing(_OfCopy):
+class Bringing(FileCopying):
     """A file that one machine writes for another: `start`, then look at `stage`; `cancel` whenever."""
 
     def __init__(
@@ -326,7 +322,7 @@ class Bringing(_OfCopy):
             super()._forget_copy()
 
 
-class Copying(_OfCopy):
+class Copying(FileCopying):
     """Tensors, or the state dicts of models, saved as safetensors and loaded on the other machine: `start`, then look
     at `stage`; `cancel` whenever."""
 

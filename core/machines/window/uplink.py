@@ -28,7 +28,6 @@ from devexplorer.core.feature import decoder
 from devexplorer.core.machines.host.known import unpacked
 from devexplorer.core.machines.host.wire import ByteStream, Wire, read_hello, send_hello
 from devexplorer.core.machines.records import (
-    PROTOCOL,
     ActionsChanged,
     Control,
     DevicesChanged,
@@ -484,13 +483,8 @@ class Uplink:
         send_hello(stream, ours)
         theirs = read_hello(stream)
         ahead_s = theirs.now_unix_s - (sent_s + self._clock()) / 2
-        if theirs.problem or theirs.protocol != PROTOCOL:
-            reason = theirs.problem or (
-                f"{self._name} speaks protocol {theirs.protocol} (DevExplorer {theirs.devexplorer}), this window"
-                f" protocol {PROTOCOL} (DevExplorer {ours.devexplorer}): run 'devexplorer host stop' there and connect"
-                f" again, or use DevExplorer {theirs.devexplorer} here"
-            )
-            self._end(attempt, reason, final=True)
+        if theirs.problem:
+            self._end(attempt, theirs.problem, final=True)
             return
 
         def take(record: Record) -> None:

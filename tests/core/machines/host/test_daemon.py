@@ -230,11 +230,8 @@ def test_unsaved_work_is_copied_before_the_end_and_offered_by_the_next_host(host
     (kept,) = folder.iterdir()
     gone = folder / re.sub(r"-\d+-\d+\.", f"-{2**22 + 1}-1.", kept.name)  # of a process that there cannot be
 
-    later = HostUnsavedCopy(host.session, host.server.known, folder=folder, monotonic=lambda: host.now)
-    later.beat()  # looks at once, and in vain: that host is ending still
-    later._background.join(10)
     kept.rename(gone)
-    host.now += 6
+    later = HostUnsavedCopy(host.session, host.server.known, folder=folder, monotonic=lambda: host.now)
     window = WindowHere(host)
     window.connect()
     host.until(lambda: later.beat() or window.of(Answer))

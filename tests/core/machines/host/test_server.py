@@ -49,7 +49,6 @@ from devexplorer.core.machines.records import (
     WriteScript,
 )
 from devexplorer.core.records import (
-    AllocatorSample,
     Answer,
     BenchPoint,
     BenchPreparing,
@@ -415,18 +414,6 @@ def test_hidden_windows_are_read_for_once_a_second(host: HostHere, window: Windo
     assert host.session._hidden is False
     window.cut()
     assert host.session._hidden is True
-
-
-def test_an_allocator_that_stands_still_is_told_seldom(host: HostHere, window: WindowHere) -> None:
-    for tenth in range(100):
-        moment = tenth / 10
-        allocated = 2 if tenth == 30 else 1
-        host.say(
-            AllocatorSample(device="vgpu:0", time_unix_s=moment, allocated_bytes=allocated, reserved_bytes=9),
-            DeviceSample(device="vgpu:0", time_unix_s=moment),
-        )
-    window.wait_for(DeviceSample, 100)
-    assert [sample.time_unix_s for sample in window.of(AllocatorSample)] == [0.0, 3.0, 3.1, 8.1]
 
 
 def test_a_window_that_says_much_at_once_is_heard_to_the_end(host: HostHere, window: WindowHere) -> None:
