@@ -23,9 +23,9 @@ def report_lines(report: RunReport) -> list[str]:
     if memory:
         lines.append(f"  Peak memory: {'; '.join(memory[:8])}")
     lines.append(f"  {report.verdict.text}")
-    if report.verdict.evidence and report.verdict.kind != "not-sure":
+    if report.verdict.evidence:
         told = list(report.verdict.evidence)
-        if report.clock == "simulated" and len(told) > 1:
+        if report.clock == "simulated" and (len(told) > 1 or report.verdict.kind == "not-sure"):
             told.pop()  # that it is, which the first line says
         lines += [f"  {words}" for words in told]
     if report.problems:

@@ -23,11 +23,11 @@ from devexplorer.core.machines.host.finding import HostError
 from devexplorer.core.observe import observer, when_full
 from devexplorer.core.observe.closing import report_lines
 from devexplorer.core.observe.endpoint import Endpoint
+from devexplorer.core.observe.late_rank import late_rank
 from devexplorer.core.observe.ranks import RankWatch, register
 from devexplorer.core.observe.records import ObserveSettings, RunReport
 from devexplorer.core.observe.settings import VARIABLE, RunSettings
 from devexplorer.core.observe.stops import StopWatch
-from devexplorer.core.observe.verdict import late_rank
 
 if TYPE_CHECKING:
     from devexplorer.core.observe.simulated_cards import SimulatedCards

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
-from devexplorer.core.observe import hooks
+from devexplorer.core.observe import clocks, hooks
+from devexplorer.core.observe.clocks import PRINTS
 from devexplorer.core.observe.phases import BACKWARD, EVALUATION, FORWARD, INPUT, OPTIMIZER, REST, line_text
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ WAITING = "waiting for another thread or process before forward"
 """A queue of batches is empty."""
 
 _OWN = os.path.dirname(__file__) + os.sep
-_HOOKS = hooks.__file__
+_PASSED = (hooks.__file__, clocks.__file__)
+"""What the script's calls pass through."""
 _WAITS = (threading.__file__, os.path.join("multiprocessing", "connection.py"))
 """Where Python's own code waits for others."""
 _COMPILER = os.path.join("torch", "_dynamo", "eval_frame.py")
@@ -104,10 +106,10 @@ class Within(NamedTuple):
 
     phase: int
     line: str
-    """The innermost of the user's own there; of an evaluation the one that calls the model. Empty: there is none, or it
-    calls a layer."""
+    """The innermost of the user's own there; of an evaluation, or a backward that has none, the one that calls it.
+    Empty: there is none, or it calls a layer."""
     looped: bool
-    """It is in a loop."""
+    """It is in a loop there, or what calls it is."""
 
 
 class RestPlaces:
@@ -170,7 +172,7 @@ class RestPlaces:
                 continue
             simulating = clock.simulating
             stack = stack_of(sys._current_frames().get(observed))  # kept here, a frame would keep its tensors
-            while stack and stack[-1][0].co_filename == _HOOKS:
+            while stack and stack[-1][0].co_filename in _PASSED:
                 stack.pop()  # Python looks whether others want to run where a function begins: often in a hook
             if not stack or stack[-1][0].co_filename.startswith(_OWN):
                 continue  # observing itself is at work
@@ -180,7 +182,7 @@ class RestPlaces:
                 continue
             if calling:
                 self._count_within(stack, simulating)
-            elif phase == REST and not (simulating and any(is_simulator(code) for code, _ in stack)):
+            elif phase == REST and not (simulating and is_simulator(stack)):
                 self._count(stack)
         self._keep()
 
@@ -214,12 +216,17 @@ class RestPlaces:
         if not entries:
             return
         entry = entries[-1] if phase == OPTIMIZER else entries[0]  # closures are called within an optimizer
-        begins, ends = (0, entry) if phase == EVALUATION else (entry + 1, len(stack))
-        own = [number for number in range(begins, ends) if is_own(stack[number][0].co_filename)]
+        own = [number for number, (code, _) in enumerate(stack) if is_own(code.co_filename)]
+        inner = [number for number in own if number > entry]
         found = Within(phase, "", False)
-        if own and not (phase == FORWARD and entries[-1] > own[-1]):
-            code, line = stack[own[-1]]
-            found = Within(phase, line_text(code, line), is_looped(code, line))
+        if phase == EVALUATION or (phase == BACKWARD and not inner):
+            calling = [number for number in own if number < entry]
+            if calling:
+                found = Within(phase, line_text(*stack[calling[-1]]), False)
+        elif inner and (phase != FORWARD or inner[-1] > entries[-1]):
+            begins = entries[-1] if phase == FORWARD else entry  # a loop over layers is none over operations
+            looped = any(is_looped(*stack[number]) for number in inner if number > begins)
+            found = Within(phase, line_text(*stack[inner[-1]]), looped)
         self.phases[found] += 1
 
 
@@ -236,10 +243,13 @@ def is_looped(code: Any, line: int) -> bool:
     return False
 
 
-def is_simulator(code: Any) -> bool:
+def is_simulator(stack: Stack) -> bool:
     """Whether this is where a virtual GPU works; what its emulation of CUDA passes on to the processor is the script's
-    own work."""
-    return _OPERATORS in code.co_filename
+    own work, and so are the digits of what it prints."""
+    names = [code.co_name for code, _ in stack if _OPERATORS in code.co_filename]
+    if any(name in PRINTS for name in names):
+        return "__torch_dispatch__" in names
+    return bool(names)
 
 
 def is_compiled(code: Any) -> bool:

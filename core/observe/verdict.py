@@ -6,11 +6,10 @@ The largest share of the sums decides, and it has to be large: a median would hi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 
-from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.observe.memory import Growth
 from devexplorer.core.observe.phases import (
     BACKWARD,
@@ -29,7 +28,7 @@ from devexplorer.core.observe.phases import (
     lines_of,
 )
 from devexplorer.core.observe.places import AFTER, BEFORE, BETWEEN, COMPILED, WAITING, Within
-from devexplorer.core.observe.records import ObservedModel, RunReport, RunVerdict
+from devexplorer.core.observe.records import ObservedModel, RunVerdict
 
 LEAST_STEPS = 5
 SURE_SHARE = 0.35
@@ -44,7 +43,11 @@ BACK_AND_FORTH_SHARE = 0.1
 OPTIMIZER_SHARE, BACKWARD_SHARE = 0.5, 0.6
 BACKWARD_RATIO = 4.0
 """A backward that takes so many times as long as its forward does more than one usually does: twice is usual."""
+COPIED_SHARE = 0.1
+"""Of a step, for copies, some of which are within the model."""
 MOST = 0.5
+OFTEN = 0.2
+"""Of samples, for the second of two lines."""
 LOOP_SHARE = 0.3
 """Of a phase, for lines of the script's own in a loop."""
 ALWAYS = 0.95
@@ -58,8 +61,6 @@ LAUNCH_RATIO = 2.0
 """Starting the kernels takes the host so many times as long as the card works on them: they are small."""
 MANY_READS = 100
 """So many `.item()` in a step are a loop."""
-LATE_SHARE = 0.2
-"""Of a step, that other ranks wait for the one that is late."""
 
 
 class RunEvidence:
@@ -125,6 +126,7 @@ def judge(evidence: RunEvidence) -> RunVerdict:
         return RunVerdict(kind="not-sure", text=text)
     found = _creeping(evidence) or _back_and_forth(evidence) or _largest(evidence)
     beside = _loop_beside(evidence, found) + _rest_beside(evidence, found) + _read_beside(evidence, found)
+    beside += _copied_beside(evidence, found)
     clock = ("On the simulated clock of the virtual GPU.",) if evidence.simulated else ()
     return RunVerdict(kind=found.kind, text=found.text, evidence=(*found.evidence, *beside, *clock), place=found.place)
 
@@ -158,7 +160,8 @@ def _loop_beside(evidence: RunEvidence, found: RunVerdict) -> tuple[str, ...]:
 def _rest_beside(evidence: RunEvidence, found: RunVerdict) -> tuple[str, ...]:
     """Where most of the script's own time is spent, which may be the loss, beside a model that takes more."""
     _, place = _where_it_rests(evidence)
-    if found.kind not in ("compute-bound", "launch-bound") or evidence.shares[REST] < REST_SHARE or not place:
+    kinds = "compute-bound", "launch-bound", "not-sure"
+    if found.kind not in kinds or evidence.shares[REST] < REST_SHARE or not place:
         return ()
     if place == found.place:
         return ()
@@ -176,6 +179,21 @@ def _read_beside(evidence: RunEvidence, found: RunVerdict) -> tuple[str, ...]:
     percent = f"{share:.0%}".replace("%", " %")
     at = f", most often at {place}" if place else ""
     return (f"Reading values back is {percent} of a step ({each} a step){at}: no kernel is started meanwhile.",)
+
+
+def _copied_beside(evidence: RunEvidence, found: RunVerdict) -> tuple[str, ...]:
+    """What the model copies to the device in each step, beside what takes longer."""
+    notes = _crossings_to(evidence, "device")
+    notes = Counter({note: count for note, count in notes.items() if note.within and not note.backward})
+    if found.kind in ("copy-bound", "back-and-forth") or evidence.shares[COPIES] < COPIED_SHARE:
+        return ()
+    if notes.total() < evidence.times.steps:
+        return ()
+    each, place = _most_crossings(evidence, notes)
+    return (
+        f"The model copies to the device in every step ({each}), most often at {place}: what does not change can stay"
+        " there (register_buffer).",
+    )
 
 
 def _creeping(evidence: RunEvidence) -> RunVerdict | None:
@@ -247,11 +265,15 @@ def _largest(evidence: RunEvidence) -> RunVerdict:
     if evidence.training:
         groups["evaluation"] = shares[EVALUATION]
     name = max(groups, key=lambda key: groups[key])
+    if name == "compute" and evidence.training and compute - loss < SURE_SHARE:  # the loss alone makes no model
+        name = max((other for other in groups if other != "compute"), key=lambda key: groups[key])
     if name == "compute" and shares[EVALUATION] + evidence.sampling > compute:
         return _sampling(evidence)
     if name == "compute":
         large = [other for other in groups if groups[other] >= AVOIDABLE.get(other, 1.0)]
         name = max(large, key=lambda key: groups[key], default=name)
+        if evidence.training and shares[REST] - reading > compute - loss:
+            name = "rest"
     if groups[name] < SURE_SHARE:
         return RunVerdict(kind="not-sure", text="Not sure: no phase takes much more of a step than the others.")
     if name == "compute":
@@ -423,11 +445,16 @@ def _computing(evidence: RunEvidence, compute: float, loss: float) -> RunVerdict
         )
     many_times = shares[BACKWARD] >= BACKWARD_RATIO * (shares[FORWARD] + evidence.loss)
     if many_times and shares[BACKWARD] >= BACKWARD_SHARE and evidence.launches < 1:  # else the host takes the time
+        place, _ = _within(evidence, BACKWARD)
+        lines = Counter({at.line: count for at, count in evidence.phases.items() if at.phase == BACKWARD})
+        several = [line for line, count in lines.most_common(2) if count >= OFTEN * lines.total()]
+        at = f", most often at {' and '.join(several)}" if place else ""
         return RunVerdict(
             kind="backward-bound",
             text=f"Backward-bound: backward is {evidence.percent(BACKWARD)} of a step, forward"
-            f" {evidence.percent(FORWARD)}{beside}.",
+            f" {evidence.percent(FORWARD)}{at}{beside}.",
             evidence=("About twice the forward is usual: is backward called several times, or forward run again?",),
+            place=place or None,
         )
     if not evidence.training:
         computes = "the model and its loss are" if loss else "the model is"
@@ -535,63 +562,3 @@ def _by_phases(before: int, after: int) -> str:
     if before == FORWARD and after in (BACKWARD, OPTIMIZER):
         return BETWEEN
     return f"after {NAMES[before]}"
-
-
-# Several ranks.
-
-
-def late_rank(reports: Sequence[RunReport]) -> RunVerdict | None:
-    """Which rank all others wait for; None where none does, or where that cannot be told.
-
-    Ranks step together, so a late one shows in what the others wait. Its own work, without that waiting, takes longer
-    than theirs.
-    """
-    ranked = sorted((report for report in reports if report.rank is not None), key=lambda report: report.rank or 0)
-    if len(ranked) < 2 or min(report.steps_counted for report in ranked) < LEAST_STEPS:
-        return None
-    own = [_own_seconds(report) for report in ranked]
-    late = max(range(len(own)), key=lambda number: own[number])
-    others = [seconds for number, seconds in enumerate(own) if number != late]
-    usual = sorted(others)[len(others) // 2]
-    step = max(_step_seconds(report) for report in ranked)
-    if step <= 0 or own[late] - usual < LATE_SHARE * step:
-        return None
-    report = ranked[late]
-    excess, phase = max(
-        (_phase_seconds(report, name) - _median([_phase_seconds(other, name) for other in ranked]), name)
-        for name in NAMES
-        if name != NAMES[RANKS]
-    )
-    by = seconds_text(own[late] - usual)
-    return RunVerdict(
-        kind="rank-late",
-        text=f"Rank late: all ranks wait for rank {report.rank}, whose own work takes {by} longer in each step.",
-        evidence=(
-            f"Its {phase} takes {seconds_text(excess)} more than usual.",
-            *(
-                f"Rank {each.rank} works {seconds_text(seconds)} of a step of {seconds_text(_step_seconds(each))}."
-                for each, seconds in zip(ranked[:8], own[:8], strict=True)
-            ),
-        ),
-    )
-
-
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[(len(values) - 1) // 2]
-
-
-def _phase_seconds(report: RunReport, name: str) -> float:
-    """Of a step."""
-    for phase in report.phases:
-        if phase.name == name:
-            seconds = phase.seconds if phase.device_seconds is None else phase.device_seconds
-            return seconds / max(report.steps_counted, 1)
-    return 0.0
-
-
-def _step_seconds(report: RunReport) -> float:
-    return sum(_phase_seconds(report, name) for name in NAMES)
-
-
-def _own_seconds(report: RunReport) -> float:
-    return _step_seconds(report) - _phase_seconds(report, NAMES[RANKS])

@@ -20,11 +20,11 @@ import pytest
 import torch
 
 from devexplorer.core.observe.clocks import EventClock, _RunQueue, _Simulating
+from devexplorer.core.observe.late_rank import late_rank
 from devexplorer.core.observe.memory import virtual_machine
 from devexplorer.core.observe.phases import FORWARD, INPUT, OPTIMIZER, REST, StepFold
 from devexplorer.core.observe.places import is_compiled, stack_of
 from devexplorer.core.observe.records import RunReport
-from devexplorer.core.observe.verdict import late_rank
 from devexplorer.core.virtual.operators.backward import is_engine_calling
 
 HERE = Path(__file__).parent

@@ -9,8 +9,10 @@ import pytest
 
 from devexplorer.core.observe.phases import (
     BACKWARD,
+    COPIES,
     EVALUATION,
     FORWARD,
+    INPUT,
     OPTIMIZER,
     READ,
     REST,
@@ -114,6 +116,22 @@ def test_lines_in_a_loop_are_named_beside_a_model_that_computes(samples: int, sa
     assert verdict.kind == "compute-bound"
     assert len(verdict.evidence) == bool(said)
     assert said in "".join(verdict.evidence)
+
+
+def test_where_the_model_takes_less_than_the_rest_it_is_not_called_large() -> None:
+    phases = times(forward=3, backward=19, optimizer=18, rest=47)
+    phases.rests[FORWARD, BACKWARD], phases.rests[OPTIMIZER, FORWARD] = 7, 40
+    assert judge(RunEvidence(times=phases, steps=10)).kind == "rest-bound"
+
+
+def test_what_the_model_copies_is_named_though_nothing_takes_much_more() -> None:
+    phases = times(forward=20, backward=10, rest=30)
+    phases.counted[[COPIES, INPUT]] = 15, 25
+    phases.rests[OPTIMIZER, FORWARD] = 30
+    phases.crossings[Crossing(".to()", True, "device", True, False, times.__code__, 0)] = 10
+    verdict = judge(RunEvidence(times=phases, steps=10))
+    assert verdict.kind == "not-sure"
+    assert any("The model copies to the device in every step (.to() 1 times)" in words for words in verdict.evidence)
 
 
 def test_of_a_few_samples_those_count_that_agree_with_the_marks() -> None:

@@ -7,11 +7,14 @@ torch.set_num_threads(1)
 
 
 class Apart(nn.Module):
+    def closeness(self, one, other):
+        return (one - other).square().sum().neg().exp()
+
     def forward(self, vectors):
         total = vectors.new_zeros(())
         for i in range(len(vectors)):
             for j in range(i):
-                total = total + (vectors[i] - vectors[j]).square().sum().neg().exp()
+                total = total + self.closeness(vectors[i], vectors[j])
         return total
 
 
