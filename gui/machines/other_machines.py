@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 from PySide6.QtCore import QObject, Qt
@@ -33,7 +33,6 @@ from devexplorer.core.machines.window.link import (
     why,
 )
 from devexplorer.core.records import Cancel, Command, SentFrom
-from devexplorer.core.session import State
 from devexplorer.core.session.machine import Machine
 from devexplorer.gui.actions import MACHINE, OtherMachines, WindowContext, fill_menu, refresh
 from devexplorer.gui.forms.far_side import CopiedFile, FarSide
@@ -273,10 +272,10 @@ class FileCopies(QObject):
         self._room.beaten.connect(self._look)
 
     def send(self, path: Path, then: Then, place: Path | None = None) -> None:
-        self._queue(partial(self._begin, self._room.machines[0], self._room.shown, path, then, place))
+        self._queue(partial(self._begin, self._room.here, self._room.shown, path, then, place))
 
     def bring(self, path: Path, then: Then) -> None:
-        self._queue(partial(self._begin, self._room.shown, self._room.machines[0], path, then))
+        self._queue(partial(self._begin, self._room.shown, self._room.here, path, then))
 
     def save(
         self,
@@ -290,10 +289,10 @@ class FileCopies(QObject):
 
         machine = self._shown_far()
 
-        def saved() -> None:
-            arrived(writing.request)
+        def saved(request: int) -> None:
+            arrived(request)
             if isinstance(command, SaveWorkspace):
-                machine.ask(WorkspaceArrived(request=writing.request), answered)
+                machine.ask(WorkspaceArrived(request=request), answered)
 
         def answered(answer: object) -> None:
             if isinstance(answer, str):
@@ -305,11 +304,10 @@ class FileCopies(QObject):
                 origin = SentFrom(machine=platform.node(), path=str(place))
                 written(CopiedFile(Path(path), origin, self._forgets(machine, path)))
 
-        writing = WritingCommand(machine, command, place, whole)
-        self._save(machine, place, writing.begin, writing, saved, keep=written is not None)
+        self._save(machine, place, saved, command=command, whole=whole, keep=written is not None)
 
     def fetch(self, place: Path, write: Callable[[str, Callable[[str], None]], None]) -> None:
-        self._save(self._shown_far(), place, write)
+        self._save(self._shown_far(), place, lambda request: None, write=write)
 
     def keeps_open(self) -> bool:
         """Whether something is still being saved here; the window closes once it is."""
@@ -329,21 +327,14 @@ class FileCopies(QObject):
         ask = self._room.end_of(machine).ask
         return lambda: ask(ForgetCopy(path=path), lambda _: None)
 
-    def _save(
-        self,
-        machine: FarMachine,
-        place: Path,
-        write: Begin,
-        command: WritingCommand | None = None,
-        arrived: Callable[[], None] = lambda: None,
-        *,
-        keep: bool = False,
-    ) -> None:
+    def _save(self, machine: FarMachine, place: Path, arrived: Callable[[int], object], **how: Any) -> None:
+        """`how`: see `SavingHere`."""
+
         def over(saving: SavingHere) -> None:
             self._saves.remove(saving)
             self._copying = None
             if saving.saved:
-                arrived()
+                arrived(saving.request)
             self._closes = self._closes and saving.saved
             if self._closes and not self._saves:
                 self._context.window.close()
@@ -353,7 +344,7 @@ class FileCopies(QObject):
             self._copying = saving
             saving.start()
 
-        saving = SavingHere(self._context, self._room, machine, place, write, over, command, keep=keep)
+        saving = SavingHere(self._context, self._room, machine, place, over, **how)
         self._saves.append(saving)
         self._queue(begin)
 
@@ -403,55 +394,8 @@ class FileCopies(QObject):
         self._next()
 
 
-class WritingCommand:
-    """A command to the engine there."""
-
-    def __init__(self, machine: FarMachine, command: Saving, place: Path, whole: Callable[[str], None]) -> None:
-        """`whole` gets the path there as soon as the file is."""
-        self._machine, self._command, self._place, self._whole = machine, command, place, whole
-        self.request = 0
-        """The number that it was sent with; 0: it was not."""
-        self._path = ""
-        self._written: Written | None = None
-
-    def begin(self, path: str, written: Written) -> None:
-        """See `Begin`."""
-        known_as = SentFrom(machine=platform.node(), path=str(self._place))
-        command = replace(self._command, path=path, sent_to=known_as)
-        if isinstance(command, Save | SaveWorkspace):
-            command = replace(command, overwrite=True)  # the copy; about the file here the dialog asked
-        self._path, self._written = path, written
-        self.request = self._machine.session.send(command)
-        if not self.request:
-            self._end(self._machine.session.why_not())
-
-    def look(self, state: State) -> None:
-        """The state of that machine has changed."""
-        if self._written is None:
-            return
-        done = next((one for one in reversed(state.done) if one.command.request == self.request), None)
-        if done is not None and done.ok:
-            self._whole(self._path)
-            self._end("")
-        elif done is not None:
-            self._end(done.answer.words if done.answer is not None else "The engine ended before the file was written.")
-        elif not self._machine.session.is_running(self.request):
-            self._end(f"The connection to {self._machine.name} broke before the file was written.")
-
-    def leave(self) -> None:
-        """The user does not want it any more."""
-        if self._written is not None and self.request:
-            self._written = None
-            self._machine.session.send(Cancel(job=self.request))
-
-    def _end(self, problem: str) -> None:
-        written, self._written = self._written, None
-        if written is not None:
-            written(problem)
-
-
 class SavingHere:
-    """`start`, then `look` at every change of the state."""
+    """A file that another machine writes for this one: `start`, then `look` at every change of the state."""
 
     def __init__(
         self,
@@ -459,22 +403,30 @@ class SavingHere:
         room: MachineRoom,
         machine: FarMachine,
         place: Path,
-        write: Begin,
         over: Callable[[SavingHere], None],
-        command: WritingCommand | None,
         *,
-        keep: bool,
+        write: Begin | None = None,
+        command: Saving | None = None,
+        whole: Callable[[str], None] = lambda path: None,
+        keep: bool = False,
     ) -> None:
-        """`over` is called at the end. `command`: what writes it, where that is one. `keep`: the copy there stays."""
+        """`over` is called at the end. `write` has it written, or else this `command` to the engine there; `whole` gets
+        the path there as soon as the file is. `keep`: the copy there stays."""
         from devexplorer.core.machines.window.file_copying import Bringing  # with the first one
 
-        self._context, self._machine, self._command, self._over = context, machine, command, over
+        self._context, self._machine, self._place, self._over = context, machine, place, over
+        self._command, self._whole = command, whole
+        self.request = 0
+        """The number that the command was sent with; 0: it was not."""
+        self._path = ""
+        self._written: Written | None = None
+        """Told once the command has written; None: it has ended."""
         self._dialog = CopyDialog(context)
         name = place.name.encode(errors="replace").decode()  # a name that is no text cannot cross the link
         self.name = printable(name)
         """Of the file."""
-        ends = room.end_of(machine), room.end_of(room.machines[0])
-        self._bringing = Bringing(str(place), name, *ends, write, self._dialog.refresh, keep=keep)
+        ends = room.end_of(machine), room.end_of(room.here)
+        self._bringing = Bringing(str(place), name, *ends, write or self._send, self._dialog.refresh, keep=keep)
         self._dialog.follow(self._bringing, f"Save {self.name} on this machine")
         self._dialog.over.connect(self._end)
 
@@ -495,17 +447,45 @@ class SavingHere:
 
     def look(self) -> None:
         """Follow what writes, and say when nothing comes because there is no connection."""
-        if self._command is not None:
-            on_show = self._context.machine is self._machine and self._context.state.recording is None
-            self._command.look(self._context.state if on_show else self._machine.aside)
+        if self._written is not None:
+            self._follow()
         if not self._bringing.over:
             self._dialog.wait_for("" if self._machine.link.live else self._machine.name)
+
+    def _send(self, path: str, written: Written) -> None:
+        assert self._command is not None
+        known_as = SentFrom(machine=platform.node(), path=str(self._place))
+        command = replace(self._command, path=path, sent_to=known_as)
+        if isinstance(command, Save | SaveWorkspace):
+            command = replace(command, overwrite=True)  # the copy; about the file here the dialog asked
+        self._path, self._written = path, written
+        self.request = self._machine.session.send(command)
+        if not self.request:
+            self._say(self._machine.session.why_not())
+
+    def _follow(self) -> None:
+        is_shown = self._context.machine is self._machine and self._context.state.recording is None
+        state = self._context.state if is_shown else self._machine.aside
+        done = next((one for one in reversed(state.done) if one.command.request == self.request), None)
+        if done is not None and done.ok:
+            self._whole(self._path)
+            self._say("")
+        elif done is not None:
+            self._say(done.answer.words if done.answer is not None else "The engine ended before the file was written.")
+        elif not self._machine.session.is_running(self.request):
+            self._say(f"The connection to {self._machine.name} broke before the file was written.")
+
+    def _say(self, problem: str) -> None:
+        written, self._written = self._written, None
+        if written is not None:
+            written(problem)
 
     def _end(self) -> None:
         bringing = self._bringing
         if bringing.stage == "cancelled":
-            if self._command is not None:
-                self._command.leave()
+            if self._written is not None and self.request:
+                self._written = None
+                self._machine.session.send(Cancel(job=self.request))
             self._context.hint(f"{self.name} was not saved.")
         elif bringing.stage == "failed":
             self._context.hint(f"{self.name} could not be saved on this machine. {bringing.problem}")

@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path, PurePosixPath
 from re import findall
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QEvent, QModelIndex, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QShowEvent
@@ -29,7 +29,6 @@ from devexplorer.core.machines.records import (
     ListFolder,
     ProbePython,
     PythonsFound,
-    Question,
     RecogniseFiles,
     Text,
     WriteScript,
@@ -171,22 +170,13 @@ ACCEPT = {WantedPath.FOLDER: "Choose", WantedPath.SAVE: "Save"}
 """The button that ends the dialog, where it does not open files."""
 
 
-class Asked(Protocol):
-    """A machine that can be asked."""
-
-    name: str
-
-    def ask(self, question: Question, then: Callable[[Any], None]) -> None:
-        """At a later beat `then` gets the result, or one line (str) that says why there is none."""
-
-
 class FarFiles(QObject):
     """Asks for the folder of a path when that is first looked at, and keeps the answer as long as its field exists."""
 
     listed = Signal()
     """More is known."""
 
-    def __init__(self, side: Asked, parent: QObject) -> None:
+    def __init__(self, side: FarMachine, parent: QObject) -> None:
         super().__init__(parent)
         self.side = side
         self._folders: dict[str, Folder | str | None] = {}
@@ -246,7 +236,7 @@ class FarFileDialog(FormDialog):
         self,
         parent: QWidget,
         title: str,
-        side: Asked,
+        side: FarMachine,
         wanted: WantedPath = WantedPath.FILE,
         folder: str = "",
         kinds: str = "",

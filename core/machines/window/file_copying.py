@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -92,21 +92,12 @@ Written = Callable[[str], None]
 Stage = Literal["saving", "sending", "sent", "failed", "cancelled"]
 
 
-class Asks(Protocol):
-    """`RemoteSession.ask`, or `HereFiles.ask`."""
-
-    def __call__(
-        self, question: Question, then: Callable[[Result], None], failed: Callable[[str], None] = ..., /
-    ) -> None:
-        """Ask; one of both is called at a later beat."""
-        ...
-
-
 class End(NamedTuple):
     """One of the two machines."""
 
     name: str
-    ask: Asks
+    ask: Callable[..., None]
+    """`RemoteSession.ask`, or `HereFiles.ask`."""
     known_as: str = ""
     """What it is called on another machine; empty: the same."""
 

@@ -323,10 +323,9 @@ class RemoteSession:
         """Of commands that were sent before the snapshot, and are not under way, at most the last answer is known."""
         control, now, unknown = self._incoming.control, self._clock(), []
         generation = 0 if control is None else control.generation
-        for request, command in tuple(self._running.items()):
+        for request, command in self._running.items():
             if request in running or request >> 32 == generation:
                 continue
-            del self._running[request]
             self.put(JobStarted(request=request, title=title_of(command), time_unix_s=now, command=command))
             answer = state.answer
             if answer is not None and answer.request == request:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import IO
@@ -41,7 +40,6 @@ class SshRoute(Route):
         self._make, self._program = make, program
         self._reports: deque[Report] = deque(maxlen=MOST_REPORTS)
         self._connection: Connection | None = None
-        self._lock = threading.Lock()
 
     # --- main thread
 
@@ -56,9 +54,7 @@ class SshRoute(Route):
 
     def cancel(self) -> None:
         """An `open` that waits ends soon."""
-        with self._lock:
-            connection = self._connection
-        if connection is not None:
+        if (connection := self._connection) is not None:
             connection.cancel()
 
     # --- the thread of the link
@@ -66,8 +62,7 @@ class SshRoute(Route):
     def open(self) -> SshChannel:
         """A channel to the host there, which is started where there is none. Raises `CannotReach`."""
         connection = self._make(self.host, self._reports.append)
-        with self._lock:
-            self._connection = connection
+        self._connection = connection
         self.failure = None
         try:
             connection.open()
