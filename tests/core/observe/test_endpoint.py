@@ -174,9 +174,9 @@ def test_a_host_is_told_the_steps(observation: Observation, host: Host, monkeypa
     from devexplorer.core.observe import hooks
 
     host.first(ObjectChanged)
-    monkeypatch.setattr(hooks.watch, "now", time.perf_counter_ns)
-    monkeypatch.setattr(hooks.watch, "stamp", observation.fold.stamps.append)
-    monkeypatch.setattr(hooks.watch, "phase", observation.fold.phases.append)
+    monkeypatch.setattr(hooks, "_now", time.perf_counter_ns)
+    monkeypatch.setattr(hooks, "_stamp", observation.fold.stamps.append)
+    monkeypatch.setattr(hooks, "_begins", observation.fold.phases.append)
     for _ in range(3):
         observation.step(8)
     until(lookers)
