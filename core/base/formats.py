@@ -111,6 +111,11 @@ def rate_texts(unit: str, *values: float | None) -> tuple[str, ...]:
     return (*(number_text(None if value is None else value * 1000**power) for value in values), shown[power])
 
 
+def percent_text(share: float) -> str:
+    """`71 %` of 0.71."""
+    return f"{100 * share:.0f} %"
+
+
 def flops_text(tflops: float | None) -> str:
     """`0.0008` TFLOP/s -> `0.800 GFLOP/s`."""
     return MISSING if tflops is None else " ".join(rate_texts("TFLOP/s", tflops))

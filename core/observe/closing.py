@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.core.base.formats import bytes_by_device_text, bytes_text, count_text, seconds_text
+from devexplorer.core.base.formats import bytes_by_device_text, bytes_text, count_text, percent_text, seconds_text
 from devexplorer.core.observe.records import ObservedModel, RunReport
 
 MOST_LINES = 12
@@ -61,7 +61,7 @@ def _model(model: ObservedModel) -> str:
 
 def _phases(report: RunReport) -> str:
     parts = [
-        f"{phase.name} {phase.share:.0%}".replace("%", " %")
+        f"{phase.name} {percent_text(phase.share)}"
         for phase in sorted(report.phases, key=lambda phase: -phase.share)
         if phase.share >= LEAST_SHARE
     ]

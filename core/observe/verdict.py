@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 
-from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.formats import bytes_text, count_text, percent_text
 from devexplorer.core.observe.memory import Growth
 from devexplorer.core.observe.phases import (
     BACKWARD,
@@ -112,7 +112,7 @@ class RunEvidence:
 
     def percent(self, phase: int) -> str:
         """`71 %`."""
-        return f"{self.shares[phase]:.0%}".replace("%", " %")
+        return percent_text(self.shares[phase])
 
 
 def judge(evidence: RunEvidence) -> RunVerdict:
@@ -149,7 +149,7 @@ def _loop_beside(evidence: RunEvidence, found: RunVerdict) -> tuple[str, ...]:
     for phase in (FORWARD, BACKWARD):
         place, share = _within(evidence, phase, LOOP_SHARE, looped=True)
         if place and evidence.shares[phase] >= MENTIONED_SHARE:
-            percent = f"{share:.0%}".replace("%", " %")
+            percent = percent_text(share)
             said.append(
                 f"The script's own lines in a loop are {percent} of {NAMES[phase]}, most often at {place}: one"
                 " operation on whole tensors takes less than many small ones, in backward too."
@@ -176,7 +176,7 @@ def _read_beside(evidence: RunEvidence, found: RunVerdict) -> tuple[str, ...]:
     if found.kind in ("read-back-bound", "back-and-forth") or not reads or (share < READ_SHARE and not often):
         return ()
     each, place = _most_crossings(evidence, reads)
-    percent = f"{share:.0%}".replace("%", " %")
+    percent = percent_text(share)
     at = f", most often at {place}" if place else ""
     return (f"Reading values back is {percent} of a step ({each} a step){at}: no kernel is started meanwhile.",)
 
@@ -231,7 +231,7 @@ def _back_and_forth(evidence: RunEvidence) -> RunVerdict | None:
         for place, _ in lines_of(found).most_common(1):
             if place not in places:
                 places.append(place)
-    share = f"{crossing:.0%}".replace("%", " %")
+    share = percent_text(crossing)
     both = [note for found in ways.values() for note in found]
     why = "A part of the model is on another device than the rest."
     if all(note.what == WHOLE for note in both):
@@ -328,8 +328,8 @@ def _evaluating(evidence: RunEvidence) -> RunVerdict:
 
 
 def _sampling(evidence: RunEvidence) -> RunVerdict:
-    both = f"{evidence.shares[EVALUATION] + evidence.sampling:.0%}".replace("%", " %")
-    between = f"{evidence.sampling:.0%}".replace("%", " %")
+    both = percent_text(evidence.shares[EVALUATION] + evidence.sampling)
+    between = percent_text(evidence.sampling)
     return RunVerdict(
         kind="evaluation-bound",
         text=f"Evaluation-bound: {both} of a step is forward without gradients and the script's own lines between its"
@@ -354,7 +354,7 @@ def _waiting(evidence: RunEvidence) -> RunVerdict:
     first = times.begin_wait / float(times.counted[INPUT])
     often = times.begun / max(times.steps, 1)
     if first > MOST and (first > 2 * often or often > ALWAYS):
-        percent = f"{first:.0%}".replace("%", " %")
+        percent = percent_text(first)
         advice = (
             f"{percent} of that is the first batch after each of {times.begun} new passes over the input, in"
             f" {times.steps} steps: a DataLoader's workers start again for each, unless one DataLoader is kept and has"
@@ -373,7 +373,7 @@ def _waiting(evidence: RunEvidence) -> RunVerdict:
 def _reading(evidence: RunEvidence, own: float) -> RunVerdict:
     each, place = _most_crossings(evidence, _crossings_to(evidence, "host"))
     at = f", most often at {place}" if place else ""
-    share = f"{evidence.shares[READ] + own:.0%}".replace("%", " %")
+    share = percent_text(evidence.shares[READ] + own)
     what = "waiting for values" if own < 0.005 else "working out and waiting for values"
     return RunVerdict(
         kind="read-back-bound",
@@ -409,7 +409,7 @@ def _computing(evidence: RunEvidence, compute: float, loss: float) -> RunVerdict
     if not evidence.training:
         shares[REST] -= loss  # it is a part of `compute`, and no other phase is named there
     others = [
-        f"{NAMES[phase]} is {shares[phase]:.0%}".replace("%", " %")
+        f"{NAMES[phase]} is {percent_text(shares[phase])}"
         for phase in (INPUT, COPIES, READ, EVALUATION, REST, RANKS)
         if shares[phase] >= MENTIONED_SHARE and (evidence.training or phase != EVALUATION)
     ]
@@ -433,7 +433,7 @@ def _computing(evidence: RunEvidence, compute: float, loss: float) -> RunVerdict
             place=place or None,
         )
     if evidence.launches >= LAUNCH_RATIO and evidence.training:
-        three = f"{shares[FORWARD] + shares[BACKWARD] + shares[OPTIMIZER]:.0%}".replace("%", " %")
+        three = percent_text(shares[FORWARD] + shares[BACKWARD] + shares[OPTIMIZER])
         return RunVerdict(
             kind="launch-bound",
             text=f"Launch-bound: forward, backward and optimizer are {three} of a step, and the CPU takes"
@@ -458,7 +458,7 @@ def _computing(evidence: RunEvidence, compute: float, loss: float) -> RunVerdict
         )
     if not evidence.training:
         computes = "the model and its loss are" if loss else "the model is"
-        text = f"Compute-bound: {computes} {compute:.0%} of a call{beside}.".replace("%", " %", 1)
+        text = f"Compute-bound: {computes} {percent_text(compute)} of a call{beside}."
         return RunVerdict(kind="compute-bound", text=text)
     text = (
         f"Compute-bound: forward {evidence.percent(FORWARD)}, backward {evidence.percent(BACKWARD)}, optimizer"
@@ -470,7 +470,7 @@ def _computing(evidence: RunEvidence, compute: float, loss: float) -> RunVerdict
 def _calling(evidence: RunEvidence, own: float, beside: str) -> RunVerdict:
     place, _ = (evidence.within.most_common(1) or [("", 0)])[0]
     at = f", most often at {place}" if place else ""
-    share = f"{own:.0%}".replace("%", " %")
+    share = percent_text(own)
     return RunVerdict(
         kind="host-bound",
         text=f"Host-bound: for {share} of a step the card waits for the model's own Python{at}{beside}.",
