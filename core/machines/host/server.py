@@ -35,6 +35,7 @@ from devexplorer.core.machines.records import (
     ActionsChanged,
     Control,
     Do,
+    ForgetCopy,
     Goodbye,
     Happened,
     Hello,
@@ -271,6 +272,7 @@ class Server:
         """Its connection has ended."""
         if client in self.connected:
             self.connected.remove(client)
+            client.files.ask(ForgetCopy(), lambda _, __: None)  # nobody waits for what is being saved
             client.files.close()
             if client is self._holder:
                 self._tell_watchers(away=True)

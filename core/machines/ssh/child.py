@@ -215,7 +215,8 @@ class SshChild:
         self._askpass = askpass
         self._own_session = askpass is not None
         self._heard = heard
-        self._words = ""
+        self.words = ""
+        """What it printed on standard error, the end of it."""
         self._cancelled = threading.Event()
         self._closing, self._closed = threading.Lock(), False
         self._process = _start(command, environ, own_session=self._own_session)
@@ -286,12 +287,7 @@ class SshChild:
         code = self._exit_code(GRACE_SECONDS)
         if code is not None:
             self._errors.join(GRACE_SECONDS)
-        return code, self._words
-
-    @property
-    def words(self) -> str:
-        """What it printed on standard error, the end of it."""
-        return self._words
+        return code, self.words
 
     def close(self) -> None:
         """End ssh and what it started; returns when they are gone. From any thread, also while another one reads or
@@ -370,7 +366,7 @@ class SshChild:
         line = b""
         with stream:
             while piece := os.read(stream.fileno(), PIECE):
-                self._words = (self._words + piece.decode("utf-8", "replace"))[-KEPT:]
+                self.words = (self.words + piece.decode("utf-8", "replace"))[-KEPT:]
                 *lines, line = (line + piece).split(b"\n")
                 line = line[-LONGEST_LINE:]
                 for whole in lines:

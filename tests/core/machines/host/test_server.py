@@ -28,6 +28,7 @@ from devexplorer.core.machines.records import (
     FindModels,
     Goodbye,
     HistoryChanged,
+    HostQuestion,
     ImportRuns,
     ListFolder,
     ListRuns,
@@ -36,6 +37,7 @@ from devexplorer.core.machines.records import (
     RecogniseFiles,
     RecordingChanged,
     RestartEngine,
+    SaveCopy,
     SetHidden,
     SetPython,
     SetVisibleDevices,
@@ -54,6 +56,7 @@ from devexplorer.core.records import (
     BenchPreparing,
     BenchStarted,
     BuildModel,
+    Cancel,
     DeviceSample,
     EngineLost,
     EngineReady,
@@ -233,6 +236,16 @@ def test_a_snapshot_says_what_is_under_way_of_what_windows_wanted(host: HostHere
     window.cut()
     window.connect()
     assert window.wait_for(SnapshotEnd).running == ()
+
+
+def test_a_copy_that_no_window_waits_for_any_more_is_not_saved(host: HostHere, window: WindowHere) -> None:
+    window.say(HostQuestion(id=1, question=SaveCopy(targets=("x",))))
+    host.until(lambda: host.engine.sent)
+    window.cut()
+    host.until(lambda: len(host.engine.sent) == 2)
+    save, cancel = host.engine.sent
+    assert isinstance(cancel, Cancel)
+    assert cancel.job == save.request
 
 
 def test_a_connection_that_is_only_half_gone_is_replaced(host: HostHere, window: WindowHere) -> None:
