@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -108,46 +107,6 @@ MOST_RUNS = 50
 LOG_LINES = 300
 
 
-class _RunEvents:
-    """What a window needs to know of a run."""
-
-    def __init__(self, preparing: BenchPreparing) -> None:
-        self.preparing = preparing
-        self.started: BenchStarted | None = None
-        self.finished: deque[BenchPoint] = deque(maxlen=MOST_POINTS)
-        self.latest: BenchPoint | None = None
-        self.ended: BenchEnded | None = None
-
-    def take(self, event: BenchStarted | BenchPoint | BenchEnded) -> None:
-        """Take over what happened to it."""
-        match event:
-            case BenchStarted():
-                self.started = event
-            case BenchPoint():
-                self.latest = event
-                if event.finished is not None:
-                    self.finished.append(event)
-            case BenchEnded():
-                self.ended = event
-
-    def lost(self, event: EngineLost) -> None:
-        """The engine ended, and the run with it."""
-        if self.ended is None:
-            run, now = self.preparing.run, event.time_unix_s
-            self.ended = BenchEnded(run=run, time_unix_s=now, result=None, reason=event.reason)
-
-    def events(self) -> Iterator[Event]:
-        """The same again."""
-        yield self.preparing
-        if self.started is not None:
-            yield self.started
-        yield from self.finished
-        if self.latest is not None and self.latest not in self.finished:
-            yield self.latest
-        if self.ended is not None:
-            yield self.ended
-
-
 class Known:
     """`follow` what the session tells; `records` are what a new window gets."""
 
@@ -156,8 +115,8 @@ class Known:
         self._files = self.state.part(FilesState)
         self._retained = RetainedEvents()
         self._catalog: Catalog | None = None
-        self._runs: dict[int, _RunEvents] = {}
-        """Of this session, in their order."""
+        self._runs: dict[int, list[Event]] = {}
+        """What happened to the runs of this session, in their order."""
         self._results: dict[tuple[type, str], Event] = {}
         """The latest result of each kind about each object."""
         self._lost: EngineLost | None = None
@@ -182,16 +141,17 @@ class Known:
         self._retained.take(event)
         match event:
             case BenchPreparing():
-                self._runs[event.run] = _RunEvents(event)
+                self._runs[event.run] = [event]
             case BenchStarted() | BenchPoint() | BenchEnded() if event.run in self._runs:
-                self._runs[event.run].take(event)
+                self._take_of_run(self._runs[event.run], event)
                 self._forget_runs()
             case Rebuilt():
                 self._lost = None
             case EngineLost():
                 self._lost = event
-                for run in self._runs.values():
-                    run.lost(event)
+                for number, run in self._runs.items():
+                    ended = BenchEnded(run=number, time_unix_s=event.time_unix_s, result=None, reason=event.reason)
+                    self._take_of_run(run, ended)
                 self._results.clear()
                 self.running.clear()
             case JobEnded():
@@ -231,8 +191,17 @@ class Known:
                 if (past := past_readings(name, history)) is not None:
                     yield past
 
+    def _take_of_run(self, run: list[Event], event: Event) -> None:
+        if isinstance(run[-1], BenchEnded):
+            return
+        if isinstance(event, BenchPoint) and isinstance(run[-1], BenchPoint) and run[-1].finished is None:
+            run.pop()
+        run.append(event)
+        if len(run) > MOST_POINTS:
+            del run[2]  # behind its beginning
+
     def _forget_runs(self) -> None:
-        over = [number for number, run in self._runs.items() if run.ended is not None]
+        over = [number for number, run in self._runs.items() if isinstance(run[-1], BenchEnded)]
         for number in over[:-MOST_RUNS]:
             del self._runs[number]
 
@@ -244,7 +213,7 @@ class Known:
             yield self._lost
         yield from (event for event in self._retained.events() if not isinstance(event, BenchPreparing | BenchStarted))
         for run in self._runs.values():
-            yield from run.events()
+            yield from run
         for device in state.devices.values():
             yield from (reading for reading in (device.sample, device.allocator) if reading is not None)
         for snapshot in state.objects.values():

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from devexplorer.core.base import BadInput
 
-DEEPEST = 16
-"""Files that include each other; ssh's own limit."""
 LARGEST = 1 << 20
 """Bytes of a file; a larger one is no configuration."""
 MOST_FILES = 256
@@ -46,25 +44,26 @@ def _is_host(name: str) -> bool:
 def configured(file: Path | None = None) -> tuple[str, ...]:
     """The names in `~/.ssh/config` and what it includes, in their order; patterns are left out."""
     file = Path("~/.ssh/config").expanduser() if file is None else file
-    return tuple(dict.fromkeys(_names(file, file.parent, DEEPEST, [MOST_FILES])))
+    return tuple(dict.fromkeys(_names(file, file.parent, set())))
 
 
-def _names(file: Path, home: Path, deepest: int, files_left: list[int]) -> Iterator[str]:
-    for keyword, values in _lines(file, files_left):
+def _names(file: Path, home: Path, seen: set[Path]) -> Iterator[str]:
+    if file in seen or len(seen) >= MOST_FILES:  # files can include each other
+        return
+    seen.add(file)
+    for keyword, values in _lines(file):
         if keyword == "host":
             yield from (name for name in values if not PATTERN & set(name) and _is_host(name))
-        elif keyword == "include" and deepest:
-            for value in values:
-                pattern = home / os.path.expanduser(value)
-                for path in sorted(glob.glob(str(pattern))):
-                    yield from _names(Path(path), home, deepest - 1, files_left)
+            continue
+        for value in values:
+            for path in sorted(glob.glob(str(home / os.path.expanduser(value)))):
+                yield from _names(Path(path), home, seen)
 
 
-def _lines(file: Path, files_left: list[int]) -> Iterator[tuple[str, list[str]]]:
+def _lines(file: Path) -> Iterator[tuple[str, list[str]]]:
     """Keyword and values of each line; what cannot be read says nothing."""
-    files_left[0] -= 1
     try:
-        if files_left[0] < 0 or not os.path.isfile(file) or file.stat().st_size > LARGEST:
+        if not os.path.isfile(file) or file.stat().st_size > LARGEST:
             return
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
