@@ -96,12 +96,9 @@ def places(environ: Mapping[str, str] = os.environ) -> list[HostPlace]:
 
 
 def problem(folder: str) -> str | None:
-    """Why a folder cannot be trusted, in one clause; None: it is this user's alone. One that is missing raises
-    `FileNotFoundError`."""
+    """Why a folder cannot be trusted, in one clause; None: it is this user's alone."""
     try:
         about = os.lstat(folder)
-    except FileNotFoundError:
-        raise
     except OSError as error:
         return f"{folder} cannot be read ({_reason(error)})"
     if stat.S_ISLNK(about.st_mode):
@@ -138,10 +135,7 @@ def make(environ: Mapping[str, str] = os.environ) -> HostPlace:
 
 def trusted(folder: str) -> bool:
     """Whether a folder is there, and this user's alone."""
-    try:
-        return problem(folder) is None
-    except FileNotFoundError:
-        return False
+    return problem(folder) is None
 
 
 def connect(place: HostPlace) -> socket.socket | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import getpass
 import math
+import operator
 import platform
 import re
 import secrets
@@ -93,7 +94,7 @@ def _shown(value: Any, ahead_s: float) -> Any:
         if value and type(value[0]) is int:
             return value
         parts = tuple([_shown(part, ahead_s) for part in value])
-        return value if all(map(_same, parts, value)) else parts
+        return value if all(map(operator.is_, parts, value)) else parts
     if isinstance(value, dict):
         items = {_shown(key, ahead_s): _shown(part, ahead_s) for key, part in value.items()}
         return value if items == value else items
@@ -112,7 +113,7 @@ def _struct(value: msgspec.Struct, ahead_s: float) -> msgspec.Struct:
         if is_time:
             if part and ahead_s:
                 changed[name] = part - ahead_s
-        elif not isinstance(part, (int, float)) and part is not None and not _same(now := _shown(part, ahead_s), part):
+        elif not isinstance(part, (int, float)) and part is not None and (now := _shown(part, ahead_s)) is not part:
             changed[name] = now
     return msgspec.structs.replace(value, **changed) if changed else value
 
@@ -120,10 +121,6 @@ def _struct(value: msgspec.Struct, ahead_s: float) -> msgspec.Struct:
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, bool], ...]:
     return tuple((name, name.endswith(TIME)) for name in kind.__struct_fields__)
-
-
-def _same(one: object, other: object) -> bool:
-    return one is other
 
 
 RETRY_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
