@@ -289,14 +289,12 @@ def serve(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         session = Session(virtual_spec=virtual_spec, make_engine=make_engine)
-    except DevExplorerError as error:
-        return _refuse(str(error))
-    server = Server(session)
-    listener = HostSocket(server.take, environ)
-    try:
+        server = Server(session)
+        listener = HostSocket(server.take, environ)
         place = listener.claim(ENDING_S)
-    except HostError as error:
-        return _refuse(str(error))
+    except (DevExplorerError, HostError) as error:
+        print(error, file=sys.stderr, flush=True)
+        return 2
     unsaved = HostUnsavedCopy(session, server.known, finds=make_engine is None)
     server.make_way = unsaved.make_way
     daemon = Daemon(server, listener, would_lose=unsaved.is_lacking, idle_s=idle_s)
@@ -348,8 +346,3 @@ def bound_log(path: str, most_bytes: int = MOST_LOG_BYTES) -> bool:
             file.write(kept)
             return True
     return False
-
-
-def _refuse(words: str) -> int:
-    print(words, file=sys.stderr, flush=True)
-    return 2
