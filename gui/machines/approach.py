@@ -451,25 +451,28 @@ class ConnectDialog(FormDialog):
         self._approach = None
         self.accept()
 
-    def _show_end(self) -> None:
+    def _failure(self) -> FailureKind | None:
         failure = None if self._approach is None else self._approach.way.failure
+        return None if failure is None else failure.kind
+
+    def _show_end(self) -> None:
+        failure = self._failure()
         failed = failure is not None
         self.back_button.setVisible(failed)
-        of_python = failure is not None and failure.kind in OF_PYTHON
-        self.back_button.setText("Choose a Python" if of_python else "Back")
+        self.back_button.setText("Choose a Python" if failure in OF_PYTHON else "Back")
         self.accept_button.setVisible(failed)
         self.accept_button.setText("Try again")
         self.cancel_button.setText("Close" if failed else "Cancel")
 
     def _go_back(self) -> None:
-        failure = None if self._approach is None else self._approach.way.failure
+        first = self.python if self._failure() in OF_PYTHON else self.host
         self._approach = None
         self.given_up.emit()
         self._show_parts(choosing=True)
         self.accept_button.setText("Connect")
         self._filter()
         self.fit()
-        (self.python if failure is not None and failure.kind in OF_PYTHON else self.host).setFocus()
+        first.setFocus()
 
     def _show_parts(self, *, choosing: bool) -> None:
         self.words.setVisible(choosing)
