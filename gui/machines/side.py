@@ -184,21 +184,18 @@ class FarFiles(QObject):
 
     def look(self, path: Path) -> FoundPath:
         """What is at `path`, as far as it is known."""
+        folder = FoundPath("folder", f"{path} is a folder; choose a file in it.")
         if path == path.parent or path.name in ("~", ".", ".."):
-            return FoundPath("folder", f"{path} is a folder; choose a file in it.")
+            return folder
         known = self._known(path.parent)
         if known is None:
             return FoundPath("unknown", f"Looking for {path} on {self.side.name}…")
         if isinstance(known, str):
             return FoundPath("nothing", f"On {self.side.name}: {known}")
         entry = next((entry for entry in known.entries if entry.name == path.name), None)
-        if entry is not None:
-            return (
-                FoundPath("folder", f"{path} is a folder; choose a file in it.")
-                if entry.is_folder
-                else FoundPath("file", "")
-            )
-        if known.left_out:  # whoever opens it will see
+        if entry is not None and entry.is_folder:
+            return folder
+        if entry is not None or known.left_out:  # whoever opens it will see
             return FoundPath("file", "")
         return FoundPath("nothing", f"There is no file {path} on {self.side.name}.")
 
