@@ -1,5 +1,5 @@
 """Which lines the time is spent in: the script's own, and those within a phase. A thread of its own, `observe-rest`,
-for five hundred samples at most.
+for three hundred samples at most.
 
 It begins once a few steps are over, looks at the observed thread, and ends. Marks alone cannot tell what comes after
 the optimizer from what prepares the next batch, nor a layer of torch's from a loop over the samples of a batch.
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 SAMPLES = 100
 """Of the script's own time."""
-PHASE_SAMPLES = 400
+PHASE_SAMPLES = 200
 """Of what goes on within the phases: a second at least, as single steps differ."""
-PAUSE_S = 0.003
+PAUSE_S = 0.005
 SWITCH_S = 0.0001
 """How soon Python lets another thread look. By default the script's own loop goes on for 5 ms: what takes less would
 never be seen, and what comes after it instead, as operations of torch let others run at once."""
-LOOKS = 5_000
+LOOKS = 3_000
 """At the most, also where the script rests no more."""
 DEEPEST = 60
 BEFORE, BETWEEN, AFTER = "before forward", "between forward and optimizer", "after optimizer"
