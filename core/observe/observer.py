@@ -468,8 +468,9 @@ class Observation:
                     parts=_medians(rows[:, number]),
                 )
             )
-        evidence = self._evidence(times, rows)
-        evidence.models = observed_models(largest_first(self.roots, self._gone), self.roots)
+        evidence, called = self._evidence(times, rows), largest_first(self.roots, self._gone)
+        evidence.models = observed_models(called, self.roots)
+        evidence.parameters = parameter_places(called)
         return self._made(seconds, tuple(phases), evidence, _medians(rows.sum(1)))
 
     def _evidence(self, times: StepTimes, rows: Any) -> RunEvidence:
@@ -509,7 +510,7 @@ class Observation:
             training=self._trained,
             clock=self.fold.clock.name,
             models=evidence.models,
-            parameters=parameter_places(largest_first(self.roots, self._gone)),
+            parameters=evidence.parameters,
             phases=phases,
             step_median_seconds=evidence.step_seconds,
             step_parts=step_parts,

@@ -6,6 +6,7 @@ The largest share of the sums decides, and it has to be large: a median would hi
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,12 +29,12 @@ from devexplorer.core.observe.phases import (
     lines_of,
 )
 from devexplorer.core.observe.places import AFTER, BEFORE, BETWEEN, COMPILED, WAITING, Within
-from devexplorer.core.observe.records import ObservedModel, RunVerdict
+from devexplorer.core.observe.records import ObservedModel, ParameterPlace, RunVerdict
 
 LEAST_STEPS = 5
 SURE_SHARE = 0.35
 """What is named has at least this share of a step; below that nothing stands out."""
-AVOIDABLE = {"input": 0.35, "ranks": 0.35, "copies": 0.35, "read": 0.35, "evaluation": 0.35, "rest": 0.45}
+AVOIDABLE = {"input": 0.35, "ranks": 0.35, "copies": 0.35, "read": 0.3, "evaluation": 0.35, "rest": 0.45}
 """From such a share on it is named though the model takes more: that has to be worked out, and this need not be."""
 REST_SHARE = 0.2
 """From here on it is worth knowing which lines it is."""
@@ -43,6 +44,7 @@ BACK_AND_FORTH_SHARE = 0.1
 OPTIMIZER_SHARE, BACKWARD_SHARE = 0.5, 0.6
 BACKWARD_RATIO = 4.0
 """A backward that takes so many times as long as its forward does more than one usually does: twice is usual."""
+NAMED_MODULES = 2
 COPIED_SHARE = 0.1
 """Of a step, for copies, some of which are within the model."""
 MOST = 0.5
@@ -82,6 +84,7 @@ class RunEvidence:
         own: float = 0.0,
         within: Counter[str] | None = None,
         phases: Counter[Within] | None = None,
+        parameters: tuple[ParameterPlace, ...] = (),
     ) -> None:
         self.times = times or StepTimes()
         self.steps = steps
@@ -101,6 +104,8 @@ class RunEvidence:
         """Lines of the model's own -> samples of the time for which the card waits for them."""
         self.phases = phases or Counter()
         """Samples of where time goes within the phases."""
+        self.parameters = parameters
+        """Of the largest model."""
         total = float(self.times.counted.sum())
         self.shares = [float(value) / total if total > 0 else 0.0 for value in self.times.counted]
 
@@ -233,7 +238,7 @@ def _back_and_forth(evidence: RunEvidence) -> RunVerdict | None:
                 places.append(place)
     share = percent_text(crossing)
     both = [note for found in ways.values() for note in found]
-    why = "A part of the model is on another device than the rest."
+    why = _left_elsewhere(evidence.parameters)
     if all(note.what == WHOLE for note in both):
         why = "Whole models are moved: keep them on the device, if they fit there together."
     elif any(note.backward for note in ways["device"]):
@@ -247,6 +252,19 @@ def _back_and_forth(evidence: RunEvidence) -> RunVerdict | None:
         ),
         place=places[0],
     )
+
+
+def _left_elsewhere(parameters: Sequence[ParameterPlace]) -> str:
+    """Which part of the model is where the rest is not: on the CPU, or on the device that has the fewest parameters."""
+    devices = Counter(each.device for each in parameters)
+    if len(devices) < 2:
+        return "A part of the model is on another device than the rest."
+    left = "cpu" if "cpu" in devices else devices.most_common()[-1][0]
+    modules = [each.name.rpartition(".")[0] or each.name for each in parameters if each.device == left]
+    found = list(dict.fromkeys(modules))
+    more = f" and {len(found) - NAMED_MODULES} more" if len(found) > NAMED_MODULES else ""
+    others = " and ".join(device for device in devices if device != left)
+    return f"On {left}: {', '.join(found[:NAMED_MODULES])}{more}; the rest of the model is on {others}."
 
 
 def _largest(evidence: RunEvidence) -> RunVerdict:
@@ -274,7 +292,7 @@ def _largest(evidence: RunEvidence) -> RunVerdict:
         name = max(large, key=lambda key: groups[key], default=name)
         if evidence.training and shares[REST] - reading > compute - loss:
             name = "rest"
-    if groups[name] < SURE_SHARE:
+    if groups[name] < min(SURE_SHARE, AVOIDABLE.get(name, SURE_SHARE)):
         return RunVerdict(kind="not-sure", text="Not sure: no phase takes much more of a step than the others.")
     if name == "compute":
         return _computing(evidence, compute, loss)
@@ -460,11 +478,15 @@ def _computing(evidence: RunEvidence, compute: float, loss: float) -> RunVerdict
         computes = "the model and its loss are" if loss else "the model is"
         text = f"Compute-bound: {computes} {percent_text(compute)} of a call{beside}."
         return RunVerdict(kind="compute-bound", text=text)
+    place, share = _within(evidence, FORWARD, LOOP_SHARE, looped=True)
+    loop = ""
+    if share * shares[FORWARD] >= SURE_SHARE:
+        loop = f", most of it in the script's own loop at {place}"
     text = (
         f"Compute-bound: forward {evidence.percent(FORWARD)}, backward {evidence.percent(BACKWARD)}, optimizer"
-        f" {evidence.percent(OPTIMIZER)} of a step{beside}."
+        f" {evidence.percent(OPTIMIZER)} of a step{loop}{beside}."
     )
-    return RunVerdict(kind="compute-bound", text=text)
+    return RunVerdict(kind="compute-bound", text=text, place=place if loop else None)
 
 
 def _calling(evidence: RunEvidence, own: float, beside: str) -> RunVerdict:

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from devexplorer.core.base import MISSING, DevExplorerError, bytes_text, count_text, elapsed_text, number_text
-from devexplorer.core.machines.host.finding import HostError
 from devexplorer.core.records.base import Record
 
 if TYPE_CHECKING:
@@ -125,7 +124,8 @@ class LocalRoute(Route):
 
     def open(self) -> SocketStream:
         """A channel to it."""
-        from devexplorer.core.machines.host.wire import SocketStream  # with the first of them
+        from devexplorer.core.machines.host.finding import HostError  # both with the first of them
+        from devexplorer.core.machines.host.wire import SocketStream
 
         try:
             return SocketStream(self._connect())

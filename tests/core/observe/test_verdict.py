@@ -49,7 +49,7 @@ def times(between: int = 0, **phases: int) -> StepTimes:
     made = StepTimes()
     made.steps = 10
     numbers = {"forward": FORWARD, "backward": BACKWARD, "optimizer": OPTIMIZER, "evaluation": EVALUATION}
-    numbers["rest"] = REST
+    numbers |= {"rest": REST, "read": READ}
     for name, value in phases.items():
         made.counted[numbers[name]] = value
     made.rests[EVALUATION, EVALUATION] = between
@@ -75,6 +75,7 @@ TEACHING = {"forward": 10, "backward": 20, "evaluation": 70}
 VALIDATING = {"forward": 16, "backward": 44, "evaluation": 40}
 VALIDATED = Counter({Within(EVALUATION, "main.py, line 7", True): 9, Within(FORWARD, "main.py, line 3", False): 20})
 OWN_STEP = Counter({Within(OPTIMIZER, "main.py, line 3", True): 9, Within(OPTIMIZER, "", False): 8})
+LOOPS = Counter({Within(FORWARD, "main.py, line 5", True): 9, Within(FORWARD, "", False): 3})
 TEACHER, STUDENT = model("Teacher", "cpu", 10), model("Student", "cuda:0", 10)
 
 
@@ -95,6 +96,8 @@ TEACHER, STUDENT = model("Teacher", "cpu", 10), model("Student", "cuda:0", 10)
         (times(**VALIDATING), SMALL, "evaluation-bound", "40 % of a step"),
         (times(forward=10, backward=42, rest=48), SMALL, "rest-bound", "48 % of a step"),
         (times(**VALIDATING), {"phases": VALIDATED}, "evaluation-bound", "at main.py, line 7"),
+        (times(forward=15, backward=37, read=32, rest=16), {}, "read-back-bound", "32 % of a step"),
+        (times(forward=80, backward=20), {"phases": LOOPS}, "compute-bound", "loop at main.py, line 5."),
         (times(forward=10, optimizer=90), {"phases": OWN_STEP}, "optimizer-bound", "most often at main.py, line 3"),
         (times(**TEACHING), {}, "evaluation-bound", "or another model"),
         (times(**TEACHING), {"models": (TEACHER, STUDENT)}, "evaluation-bound", "Teacher at Teacher.py, line 1 is on"),
