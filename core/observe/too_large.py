@@ -173,7 +173,11 @@ def activations(case: MemoryCase) -> MemoryCause | None:
         " layers can need more."
     ]
     if fits >= 1:
-        remedies.append(f"The same result: {-(-size // max(fits, 1))} smaller batches, one optimizer step for all.")
+        after = "one optimizer step for all" if moment.records else "one after the other"
+        remedies.append(f"The same result: {-(-size // max(fits, 1))} smaller batches, {after}.")
+    most = _most_of_it(case, passing + case.requested)
+    if most:
+        remedies.append("Make that one tensor in pieces, and let go of each: the loss of some of its rows at a time.")
     batch, earlier = f"{size:,}", ""
     if moment.length > 1:
         batch += f" sequences of {moment.length:,}"
@@ -186,7 +190,7 @@ def activations(case: MemoryCase) -> MemoryCause | None:
     return make_cause(
         "batch",
         f"The batch of {batch} is too large: its activations take {bytes_text(passing + case.requested)} and more,"
-        f" {bytes_text(each)} for each sample{_most_of_it(case, passing + case.requested)}.",
+        f" {bytes_text(each)} for each sample{most}.",
         remedies + _without_batch(case),
         earlier,
     )
