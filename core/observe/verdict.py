@@ -187,13 +187,19 @@ def _read_beside(evidence: RunEvidence, found: RunVerdict) -> tuple[str, ...]:
 
 
 def _copied_beside(evidence: RunEvidence, found: RunVerdict) -> tuple[str, ...]:
-    """What the model copies to the device in each step, beside what takes longer."""
-    notes = _crossings_to(evidence, "device")
-    notes = Counter({note: count for note, count in notes.items() if note.within and not note.backward})
+    """What is copied to the device in each step, by the model itself say, beside what takes longer."""
+    every = _crossings_to(evidence, "device")
+    notes = Counter({note: count for note, count in every.items() if note.within and not note.backward})
     if found.kind in ("copy-bound", "back-and-forth") or evidence.shares[COPIES] < COPIED_SHARE:
         return ()
     if notes.total() < evidence.times.steps:
-        return ()
+        if evidence.shares[COPIES] < MENTIONED_SHARE or not every:
+            return ()
+        each, place = _most_crossings(evidence, every)
+        return (
+            f"Copies to the device are {evidence.percent(COPIES)} of a step ({each}), most often at {place}: pinned"
+            " memory and non_blocking=True let them overlap.",
+        )
     each, place = _most_crossings(evidence, notes)
     return (
         f"The model copies to the device in every step ({each}), most often at {place}: what does not change can stay"

@@ -137,6 +137,16 @@ def test_what_the_model_copies_is_named_though_nothing_takes_much_more() -> None
     assert any("The model copies to the device in every step (.to() 1 times)" in words for words in verdict.evidence)
 
 
+@pytest.mark.parametrize(("copies", "said"), [(23, True), (8, False)])
+def test_batches_that_are_copied_are_named_beside_a_model_that_computes(copies: int, *, said: bool) -> None:
+    phases = times(forward=25, backward=52)
+    phases.counted[COPIES] = copies
+    phases.crossings[Crossing(".to()", True, "device", False, False, times.__code__, 0)] = 20
+    verdict = judge(RunEvidence(times=phases, steps=10))
+    assert verdict.kind == "compute-bound"
+    assert any("of a step (.to() 2 times), most often at" in words for words in verdict.evidence) == said
+
+
 def test_of_a_few_samples_those_count_that_agree_with_the_marks() -> None:
     phases = times(forward=10, backward=20, rest=70)
     phases.rests[OPTIMIZER, FORWARD] = 70
