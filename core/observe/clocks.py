@@ -195,10 +195,8 @@ class _Simulating:
             if self.within or get_ident() != self._thread:
                 self._works = self._works or works
                 return function(*args, **kwargs)
-            if (
-                not works and getattr(args[1], "__name__", "") in PRINTS
-            ):  # what comes back from the card is counted, and its digits are not
-                return function(*args, **kwargs)
+            if not works and getattr(args[1], "__name__", "") in PRINTS:
+                return function(*args, **kwargs)  # what comes back from the card is counted, and its digits are not
             self.within, self._works = True, works
             self._begun = self._running()
             try:
